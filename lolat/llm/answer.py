@@ -13,7 +13,7 @@ from lolat.errors import AnswerIsNo
 from lolat.io.results import Result, nested
 from lolat.llm.frameworks import framework_row
 from lolat.llm.question import ServingQuestion
-from lolat.llm.row_parts import Excess, Limited, Split, Time, TokenTimes
+from lolat.llm.row_parts import Excess, LimitedValue, Split, Time, TokenTimes
 from lolat.parameters import MOST_GPUS
 from lolat.units import between, digits, dollars, milliseconds, percent, plain, plural
 
@@ -182,18 +182,20 @@ class ServingConfig(Result):
         """Return True if the row may keep the limits, by its intervals."""
         return asked.sure is None and self.off(asked) < math.inf and self.is_sure(asked, 0)
 
-    def _limited(self, asked: ServingQuestion) -> list[Limited]:
+    def _limited(self, asked: ServingQuestion) -> list[LimitedValue]:
         """Return the times that have a limit, at the percentile asked for, and last the rate.
 
         The limit of the rate is `drained_rate`; its interval comes from that of the largest rate.
         """
         token, first = self.token_times(asked.percentile)
         times = ("tpot", token, asked.max_tpot_ms), ("ttft", first, asked.max_ttft_ms)
-        found = [Limited(name, *time, limit) for name, time, limit in times if limit and time.ms]
+        found = [
+            LimitedValue(name, *time, limit) for name, time, limit in times if limit and time.ms
+        ]
         if (rate := self.request_rate) and (most := self.largest_rate):
             low, high = self.largest_rate_interval or (most, most)
             ends = rate * most / high, rate * most / low
-            found.append(Limited(RATE, rate, ends, self.drained_rate))
+            found.append(LimitedValue(RATE, rate, ends, self.drained_rate))
         return found
 
     def _excesses(self, asked: ServingQuestion) -> list[Excess]:

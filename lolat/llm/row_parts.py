@@ -32,7 +32,7 @@ class TokenTimes(NamedTuple):
     first: Time
 
 
-class Limited(NamedTuple):
+class LimitedValue(NamedTuple):
     """A time in ms, or the rate, and its limit; `name`: tpot, ttft or rate."""
 
     name: str
@@ -53,7 +53,7 @@ class Excess(NamedTuple):
     words: str
 
 
-class Rented(NamedTuple):
+class RentedMachines(NamedTuple):
     """Rented machines: US$ an hour and name, None without; the replicas that they hold; their GPUs."""
 
     dollars: float | None

@@ -30,7 +30,7 @@ from lolat.llm.remarks import (
     replicas_left_out,
     slower_links,
 )
-from lolat.llm.row_parts import Rented, Split
+from lolat.llm.row_parts import RentedMachines, Split
 from lolat.llm.scheduler import Event
 from lolat.llm.server import RequestTimes, Server
 from lolat.llm.steps import (
@@ -441,7 +441,7 @@ class Sizing:
         low, high = (value * (end / value) ** wider for end in ends)
         return low, high
 
-    def _rented(self, replicas: int) -> Rented:
+    def _rented(self, replicas: int) -> RentedMachines:
         """Return the cheapest machines that hold each replica whole.
 
         A replica of more GPUs than a node has takes whole nodes. A price that the user gives counts for one
@@ -450,7 +450,7 @@ class Sizing:
         rental, parallel = self.rental, self.deployment.gpus
         if rental and not rental.offers[0].instance_type:
             gpus = replicas * parallel
-            return Rented(rental.offers[0].price * gpus, rental.basis, replicas, gpus)
+            return RentedMachines(rental.offers[0].price * gpus, rental.basis, replicas, gpus)
         choices, nodes = [], -(-parallel // int(self.gpu.section.sheet.gpus_per_node))
         for offer in rental.offers if rental else ():
             if rental and (parts := offer.devices // -(-parallel // nodes)):
@@ -462,9 +462,9 @@ class Sizing:
                 name += f", {idle} idle" * bool(idle)
                 name = f"{number} x {name}" if number > 1 else name
                 in_machines = number * parts // nodes, number * offer.devices
-                rented = Rented(number * offer.price, name, *in_machines)
+                rented = RentedMachines(number * offer.price, name, *in_machines)
                 choices.append((rented.dollars, number, rented))
-        return min(choices)[-1] if choices else Rented(None, None, replicas, None)
+        return min(choices)[-1] if choices else RentedMachines(None, None, replicas, None)
 
     def _percentiles(
         self, load: Load, times: RequestTimes, prompt: np.ndarray, is_full: bool

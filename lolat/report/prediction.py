@@ -476,10 +476,7 @@ def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
 
 
 def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """A line on the prices an hour of devices with room, with the price list.
-
-    The instances are named too, unless there are more than MOST_NAMES devices.
-    """
+    """A line on the prices an hour of devices with room; of at most MOST_NAMES with their instances."""
     priced = {plain(p.device): p for p in _with_price(predictions).values()}
     has_places = len(priced) <= MOST_NAMES
     rented = [

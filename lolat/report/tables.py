@@ -34,8 +34,8 @@ def screen_width() -> int:
 
 Page = Literal["shown", "hidden", "below", "front", "varied"]
 """A column on a page. shown; hidden; below: a second line in the cells of the column to its left; front:
-right after the first column; varied: if all rows have the same text, it moves to the caption (on a screen to
-a line before the table), and its `below` column is left out."""
+right after the first column; varied: if all rows have the same text, it moves to the caption, on a screen
+to a line before the table, and its `below` column is left out."""
 Screen = Literal["shown", "hidden", "brackets"]
 """A column in a terminal: shown; hidden; in brackets after the cells of the column to its left."""
 
