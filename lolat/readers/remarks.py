@@ -56,21 +56,29 @@ _ON_TRAINING = re.compile(
 )
 
 
-def training_branches(modules: Iterable[Any], method: str) -> Iterator[str]:
-    """Yield what the user's classes whose `method` branches on training do then: it is not read."""
+def training_branches(
+    modules: Iterable[Any], method: str, has_checkpoints: bool = True
+) -> Iterator[str]:
+    """Yield what the user's classes whose `method` branches on training do then: it is not read.
+
+    `has_checkpoints`: True if a branch on training that checkpoints is known in another way.
+    """
     for kind in dict.fromkeys(type(one) for one in modules if not drop_rates(one)):
         own = kind.__module__.partition(".")[0] not in LIBRARIES
-        if own and asks_for_training(getattr(kind, method)):
+        if own and asks_for_training(getattr(kind, method), has_checkpoints=has_checkpoints):
             yield f"what {kind.__name__}.{method} does if it is training"
 
 
-def asks_for_training(code: Any, word: str = "training") -> bool:
-    """True if a class or function branches on a word for training, not for a dropout or a checkpoint."""
+def asks_for_training(code: Any, word: str = "training", has_checkpoints: bool = True) -> bool:
+    """True if a class or function branches on a word for training, not for a dropout, and not for a
+    checkpoint that is known.
+    """
     try:
         source = inspect.getsource(code)
     except (OSError, TypeError):  # it has no file
         return False
-    lines = (line for line in source.splitlines() if not re.search("checkpoint|drop", line))
+    known = "checkpoint|drop" if has_checkpoints else "drop"
+    lines = (line for line in source.splitlines() if not re.search(known, line))
     return any(found and word in found.group() for found in map(_ON_TRAINING.search, lines))
 
 

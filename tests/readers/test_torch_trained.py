@@ -338,6 +338,38 @@ def test_code_of_training_alone_is_told() -> None:
         assert f"what {make.__name__}.forward does if it is training" in graph.training_only
 
 
+class CheckpointedInTraining(nn.Module):
+    """A part that is computed again, where the code says so on the line that asks for training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        return checkpoint(self.body, x, use_reentrant=False) if self.training else self.body(x)
+
+
+class CheckpointedByName(CheckpointedInTraining):
+    """A part that is computed again if an attribute says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.checkpoint = True
+
+    def forward(self, x: Any) -> Any:
+        if self.checkpoint and self.training:
+            return checkpoint(self.body, x, use_reentrant=False)
+        return self.body(x)
+
+
+def test_checkpoints_of_training_alone_are_told_or_refused() -> None:
+    """Read in evaluation, no trace shows them, and all activations would be taken as kept."""
+    read = lolat.read((CheckpointedInTraining(), (torch.zeros(1, 8),)))
+    assert "what CheckpointedInTraining.forward does if it is training" in read.training_only
+    (why,) = lolat.read((CheckpointedByName(), (torch.zeros(1, 8),))).training
+    assert "activations are recomputed" in why
+
+
 class WithoutGradients(torch.autograd.Function):
     """As modules write it that compute their activations again."""
 

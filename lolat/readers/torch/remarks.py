@@ -13,7 +13,7 @@ from lolat.readers.torch.running import Running
 from lolat.units import plural
 
 _SWITCH = re.compile(
-    r"(grad|use|activation)\w*checkpoint|checkpointing|^with_cp$|^memory_efficient$"
+    r"(grad|use|activation)\w*checkpoint|checkpointing|^with_cp$|^memory_efficient$|^(checkpoint|ckpt)s?$"
 )
 """Names of attributes in transformers, timm, torchvision and others that turn on checkpointing."""
 
@@ -119,9 +119,9 @@ def mark_dropouts(
     ]
 
 
-def in_training_only(model: Any) -> Iterator[str]:
+def in_training_only(model: Any, running: Running) -> Iterator[str]:
     """Yield the other effects of a module in training that are not counted."""
-    yield from training_branches(model.modules(), "forward")
+    yield from training_branches(model.modules(), "forward", bool(running.parts))
     if synchronized := [m for m in model.modules() if type(m).__name__ == "SyncBatchNorm"]:
         yield f"exchanges between devices of {', '.join(several_of(synchronized))}"
     for module in model.modules():

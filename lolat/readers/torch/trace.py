@@ -271,7 +271,7 @@ def traced(model: Any, name: str, call: ExampleCall, axis: int) -> tuple[Graph, 
     writer.mark_stops(writer.constants - parameters.trained.made_of.keys())
     builder.free += parameters.free()
     drops, builder.training_only_on_cpu = mark_dropouts(model, builder.operations, running.called)
-    builder.training_only += [*drops, *in_training_only(model)]
+    builder.training_only += [*drops, *in_training_only(model, running)]
     builder.warnings += anew_in_each_call(parameters, model)
     if tracer.filled >= LEAST_FILLED:
         builder.warnings.append(
