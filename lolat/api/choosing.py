@@ -41,8 +41,7 @@ def devices(
 
     `on`: loaded models, or names with commas between them; "all": every local and bundled one that answers
     for networks, GPUs by the names of their cards; "a100": the one of that GPU, or `every` one; both in
-    `launch`, eager if None, where there is one. Each is called as it was asked for. `question`: has the
-    execution mode, their own if None. `opened`: `load` if None. ModelFileError for an unknown name.
+    `launch`, eager if None. `question`: has the execution mode. `opened`: `load` if None. ModelFileError.
     """
     names: dict[str, Model | None] = {}
     for given in on:

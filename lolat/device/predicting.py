@@ -57,14 +57,9 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     if mode.dtype == AMP:
         half, doubts = with_copies(half, doubts, file, graph, latency)
     remarks = [*graph.one_batch * (size > 1), *extrapolation.remarks, *amp_remarks(file)]
-    remarks += (
-        *doubts,
-        *steps_alone,
-        *other_framework(file, graph.framework),
-        *of_its_source(file),
-    )
+    remarks += (*doubts, *steps_alone, *other_framework(file, graph.framework))
     upcasts = lost_upcasts(graph, mode) if mode.half else ()
-    remarks += (*layout_remarks(model, graph), *upcasts, *of_counts)  # less important
+    remarks += (*of_its_source(file), *layout_remarks(model, graph), *upcasts, *of_counts)
     interval = interval_around(latency, half)
     interval = steps.interval(half, coverage) if steps and half is not None else interval
     return Prediction(
