@@ -156,7 +156,7 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stderr
     written = summary.read_text(encoding="utf-8")
     title = r"network · batch 1 · [\dx]+ · fp32, TensorFlow"
-    assert re.fullmatch(rf"~~~\n{title}\n.* ms.*\n~~~\n", written, re.DOTALL)
+    assert re.fullmatch(rf"~~~\n{title}: [\d.]+ ms.*\n~~~\n", written, re.DOTALL)
 
 
 def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:

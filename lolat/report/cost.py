@@ -226,9 +226,7 @@ LEAST_SHOWN = 0.005  # least share of the memory that has an entry
 
 
 def _memory_lines(cost: Cost) -> Iterator[str]:
-    """Lines on the parts of the memory, the largest first, with the recipe; the trained part, and
-    checkpointing.
-    """
+    """Lines on the parts of the memory, the largest first, on the trained part, and on checkpointing."""
     parts, least = cost.memory.items(), LEAST_SHOWN * cost.memory_bytes
     shown = [p for p in sorted(parts, key=lambda part: -part[1]) if p[1] >= least]
     named = " · ".join(f"{name} {byte_size(size)}" for name, size in shown)
@@ -308,9 +306,7 @@ def _sure_line(
 
 
 def _faster_words(cheapest: Choice, other: Choice) -> str:
-    """A clause on how much faster and more expensive a choice is than the cheapest, and on its updates if
-    larger; "" for the cheapest itself.
-    """
+    """A clause on a choice's time, price and larger updates beside the cheapest's; "" for the cheapest."""
     if other == cheapest or not (cheapest.total_s and other.total_s and cheapest.dollars):
         return ""
     times, price = cheapest.total_s / other.total_s, (other.dollars or 0.0) / cheapest.dollars
