@@ -254,9 +254,7 @@ class ServingConfig(Result):
         return round(20.0 * least) / 20.0, is_rate
 
     def over_words(self, asked: ServingQuestion, most: float = math.inf) -> str:
-        """Return words on how far a row is over the limit it misses most; the same words from `most` times
-        on.
-        """
+        """Return words on how far a row is over the limit it misses most, at most `most` times."""
         times, name, limit = max(self._excesses(asked))
         is_just = times < JUST
         if asked.min_tokens_per_s and name == "tpot":
