@@ -207,9 +207,7 @@ class ServingConfig(Result):
             words = f"{milliseconds(limit)} {of[name]}" if name in of else self._served_words(asked)
             factor = UNBOUNDED if ends and most == math.inf else most / limit
             found.append(Excess(factor, name, words))
-        if (
-            found and found[-1].name == RATE and found[-1].factor > 1.0
-        ):  # the rate is why a time has no end
+        if found and found[-1].name == RATE and found[-1].factor > 1.0:  # why a time has no end
             return [one for one in found if one.factor != UNBOUNDED]
         return found
 

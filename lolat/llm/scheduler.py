@@ -172,10 +172,8 @@ class _Server:
         self.running: dict[int, tuple[float, int]] = {}
         self.context = 0.0  # tokens in the cache of all running sequences
         self.prompts: deque[list[float]] = deque()  # [request, tokens done, tokens in all]
-        self.in_prompts, self.to_compute = (
-            0.0,
-            0.0,
-        )  # tokens of these in all, and those still to compute
+        # Tokens of these in all, and those still to compute.
+        self.in_prompts, self.to_compute = 0.0, 0.0
         self.waiting: deque[int] = deque()
         self.coming: deque[tuple[float, int]] = deque()
         self.again: dict[int, float] = {}  # tokens to compute again after a preemption

@@ -317,7 +317,7 @@ def _faster_words(cheapest: Choice, other: Choice) -> str:
 
 def _choice_lines(cost: Cost) -> Iterator[str]:
     """Lines on the cheapest and the fastest option, or on that with the most data within limits."""
-    if amounts := [CostRow(cost, o) for o in cost.options if o.data_within_limits is not None]:
+    if amounts := [row for row in cost.option_rows if row.option.data_within_limits is not None]:
         yield most_line(amounts)
         return
     if cost.samples is None or cost.prices is None:

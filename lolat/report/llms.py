@@ -171,10 +171,7 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
     times = {plain(n): Rated(*r.token_times(found.asked.percentile).token) for n, r in rows.items()}
     fastest = leaders["fastest"]
     leading = {fastest: "", found.leaders(priced)["fastest"]: known}
-    for one, of in {
-        **leading,
-        fastest: "",
-    }.items():  # first of all rows, then of those with a price
+    for one, of in {**leading, fastest: ""}.items():  # of all rows, then of those with a price
         if one is not None:
             row = rows[one]
             facts = f"{milliseconds(times[plain(one)].value)} a token, {row.gpus_words}"

@@ -19,11 +19,7 @@ from lolat.hardware.links import MACHINE, Link
 from lolat.hardware.prices import Offer, price_list
 from lolat.hardware.rental import Rental, instances_of, rental_of, slower_words
 from lolat.io.results import Remark, in_one, plain_data
-from lolat.parameters import (
-    COVERAGE,
-    DECODER_OPTIMIZER,
-    NETWORK_OPTIMIZER,
-)
+from lolat.parameters import COVERAGE, DECODER_OPTIMIZER, NETWORK_OPTIMIZER
 from lolat.training.auto_batch import At, Plan, auto_batch, with_batch
 from lolat.training.best import best_of, verdict_on
 from lolat.training.decoder import TrainedDecoder

@@ -42,9 +42,8 @@ def training_parts(file: DeviceFile) -> TrainingParts:
     """
     training = EstimatedTraining(file)
     mode, gpu = training.mode, file.gpu
-    peak = (
-        gpu.peak(mode.dtype) if gpu and mode and mode.half else None
-    )  # other devices have several rates
+    # Other devices have several rates.
+    peak = gpu.peak(mode.dtype) if gpu and mode and mode.half else None
 
     def parts_of(row: TimedNetwork) -> tuple[float, float, str]:
         spec, size, _ = row.network

@@ -248,10 +248,7 @@ def _has_single_attention(graph: Graph) -> bool:
 
     The softmax of a channel attention follows a layer with weights.
     """
-    products, softmaxes = (
-        set[int](),
-        set[int](),
-    )  # tensors made from a product's result, then a softmax's
+    products, softmaxes = set[int](), set[int]()  # tensors made from their results
     for operation in graph.operations:
         inputs, outputs = operation.inputs, operation.outputs
         is_scored = not products.isdisjoint(inputs)

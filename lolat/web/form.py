@@ -9,11 +9,7 @@ from urllib.parse import urlencode
 
 from lolat.api.profile_names import ALL
 from lolat.errors import InputError, LolatError, without_options
-from lolat.parameters import (
-    LENGTH,
-    SIZE,
-    TRACE,
-)
+from lolat.parameters import LENGTH, SIZE, TRACE
 from lolat.readers.size import OWN_SIZE, Size, as_size
 from lolat.training.compare import usual_update
 from lolat.units import plain, shortened

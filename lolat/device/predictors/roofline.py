@@ -417,9 +417,8 @@ def volumes(work: Workload, multiprocessors: float, mode: Mode, tile: float = TI
     """
     if tile == 1.0:
         return work.macs
-    sequential = np.maximum(
-        work.sequential, 1.0
-    )  # a recurrent layer's products wait for each other
+    # A recurrent layer's products wait for each other.
+    sequential = np.maximum(work.sequential, 1.0)
     tiles = work.number / sequential * np.ceil(work.rows / tile) * np.ceil(work.columns / tile)
     idle = np.floor(multiprocessors / np.maximum(tiles, 1.0))
     parts = np.maximum(np.minimum(idle, np.floor(work.depth / SPLIT_DEPTH)), 1.0)
