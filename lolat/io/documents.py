@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,9 +31,15 @@ AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Range = tuple[Number, Number]
 
 
-def read_json(path: str | PathLike[str], expected: str, hint: str = "") -> Any:
+def read_json(
+    path: str | PathLike[str],
+    expected: str,
+    hint: str = "",
+    decode: Callable[[bytes], Any] = msgspec.json.decode,
+) -> Any:
     """The document in the file at `path`, unchecked.
 
+    `decode`: `json.loads` for a file of transformers, which writes Infinity and NaN as Python does.
     ModelFileError for a file that cannot be read or is not JSON; its message ends in `expected`, and for an
     absent file in `hint`, the way to get one.
     """
@@ -44,8 +50,8 @@ def read_json(path: str | PathLike[str], expected: str, hint: str = "") -> Any:
         hint = f" ({hint})" if hint and isinstance(error, FileNotFoundError) else ""
         raise ModelFileError(f"{shown_path(path)}: {reason_of(error)}; {expected}{hint}") from None
     try:
-        return msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return decode(content)
+    except (ValueError, RecursionError) as error:
         raise ModelFileError(
             f"{shown_path(path)}: not JSON ({one_line(error)}); {expected}"
         ) from None

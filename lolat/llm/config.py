@@ -6,6 +6,7 @@ differences from Llama.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -324,7 +325,7 @@ def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str
     path = path / "config.json" if path.is_dir() else path
     is_config, beside = path.name == "config.json", path.with_name(BESIDE)
     try:
-        given = read_json(path, EXPECTED)
+        given = read_json(path, EXPECTED, decode=json.loads)
         if not isinstance(given, dict):
             raise ModelFileError(f"{shown_path(path)}: no object; {EXPECTED}")
         if is_config and "quantization_config" not in given:

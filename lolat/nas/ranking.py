@@ -48,7 +48,8 @@ class Ranking(Result):
 
     `scored`: candidates with a latency; `within`: those within `max_ms`. `source`: what the latencies are
     from; `device`: the name or path that was asked for; `profile`: that of the profile which answers.
-    `interval_ms`, `coverage`, `in_domain`, `host_bound`, `warnings`: those of the fastest one.
+    `interval_ms`, `coverage`, `in_domain`, `inside_share`, `host_bound`, `warnings`: those of the
+    fastest one.
     `memory_bytes`, `fits`: those of the slowest one that is written. `nearest`: the slowest within
     `max_ms`, the slowest first; none if all are among `best`, or its number was given.
     """
@@ -69,6 +70,7 @@ class Ranking(Result):
     interval_ms: tuple[float, float] | None = None
     coverage: float | None = None
     in_domain: bool | None = None
+    inside_share: float | None = None
     host_bound: bool | None = None
     memory_bytes: int | None = None
     fits: bool | None = None
@@ -239,7 +241,7 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
     rows, times = rows[order], times[order]
     intervals = [whole[n].interval_ms for n in order[: len(whole)]]
     result = replace(found.result, best=_candidates(space, rows, times, intervals))
-    of_first = {k: v for k, v in vars(first).items() if k not in ("latency_ms", "inside_share")}
+    of_first = {k: v for k, v in vars(first).items() if k != "latency_ms"}
     of_slowest = {"memory_bytes": slowest.memory_bytes, "fits": slowest.fits}
     told = {"warnings": (*result.warnings, *remarks, *first.warnings)}
     return replace(result, **of_first | of_slowest | told)

@@ -176,7 +176,7 @@ def best_lines(result: Ranking) -> Iterator[Part]:
         yield ReportTable(columns, result.nearest)
         yield ""
     if result.interval_ms is not None:
-        yield f"Measured range of the fastest: {range_words(result)}"
+        yield f"Measured range of the fastest: {mostly(result)}{range_words(result)}"
     if result.fits is False and result.memory_bytes is not None:
         yield (
             f"memory: the slowest one DOES NOT FIT, it takes {byte_size(result.memory_bytes)}; that of the "

@@ -5,6 +5,7 @@ Their columns may be those of timm's benchmark.py (--results-file) or of timm's 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field, replace
@@ -376,7 +377,7 @@ def _spec(name: str, path: Path, of_timm: bool, training: bool) -> str:
     if not config.is_file():
         return f"timm:{name}" if of_timm and ":" not in name else name
     # An encoder is trained with the heads of its pretraining; in inference it classifies.
-    document = read_json(config, "expected a configuration of transformers")
+    document = read_json(config, "expected a configuration of transformers", decode=json.loads)
     is_encoder = document.get("model_type") in ENCODER_TYPES
     head = f"{'AutoModelForPreTraining' if training else ENCODERS}," if is_encoder else ""
     return f"transformers:{config}?{head}{TAKEN_APART}"

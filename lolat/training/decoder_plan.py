@@ -331,15 +331,8 @@ class DecoderPlan:
             )
 
     def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:
-        """Yield a remark if `link_gbps` is slower than the links of all GPUs of a machine together."""
-        gbps, most = self.run.link_gbps or 0.0, max(numbers)
+        """Yield the remarks on a given link."""
         yield from self.run.link_remarks(self.file.link, self.machine)
-        link = self.link(most, self.machine)
-        if link is not None and most > self.machine and link.gbps < self.machine * gbps:
-            yield (
-                f"--link-gbps {gbps:g}: {self.machine} x {gbps:g} = {self.machine * gbps:g} Gbit/s between "
-                f"machines, at most the {link.gbps:g} of {self.file.link.name}"
-            )
 
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the fields of a Cost about the decoder, and the execution mode."""

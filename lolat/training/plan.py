@@ -223,11 +223,6 @@ class NetworkPlan:
             )
         yield from self.run.link_remarks(self.file.link, self.machine)
         most = max(numbers)
-        if most > self.file.machine and self._is_inside:
-            yield Remark(
-                f"--link-gbps {self.run.link_gbps:g} is as fast as the link inside a machine",
-                f"expected that of the network between the machines of {most} GPUs, such as 100",
-            )
         if (whole := most * self.run.batch_size * self.run.accumulate) > LARGE:
             yield Remark(
                 f"a batch of {whole:,} in all",

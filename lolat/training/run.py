@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -89,8 +88,23 @@ class TrainingRun:
         return given_link(within, devices, self.link_gbps, machine)
 
     def link_remarks(self, within: Link, largest: int) -> Iterator[str]:
-        """Yield a remark if the given link is a network's, in place of the one `within` a machine."""
-        gbps = self.link_gbps or math.inf
+        """Yield remarks on a given link: if it is a network's in one machine of `largest` devices, in place
+        of the one `within` it, and if several machines cannot use all of it.
+        """
+        if self.link_gbps is None:
+            return
+        gbps, whole = self.link_gbps, largest * self.link_gbps
+        used = given_link(within, self.most, gbps, largest).gbps
+        if self.most > largest and within.is_within and gbps >= within.gbps:
+            yield Remark(
+                f"--link-gbps {gbps:g} is as fast as the link inside a machine",
+                f"expected that of the network between the machines of {self.most} GPUs, such as 100",
+            )
+        elif self.most > largest and used < whole:
+            yield (
+                f"--link-gbps {gbps:g}: {largest} x {gbps:g} = {whole:g} Gbit/s between machines, of which "
+                f"{used:g} are used: the link inside a machine ({within.name}) is no faster"
+            )
         if within.is_within and 1 < self.most <= largest and OFF_BETWEEN * gbps < within.gbps:
             yield Remark(
                 f"--link-gbps {gbps:g} joins all devices, as they fit into one machine",

@@ -9,6 +9,7 @@ import pytest
 
 import lolat
 from lolat.readers.keras import read_model
+from lolat.training.memory import numbers_of
 from tests.readers.counting import refused
 from tests.readers.keras_networks import graph_of, keras, kinds, layers
 
@@ -54,6 +55,27 @@ def test_parameters_of_a_layer_that_runs_in_training_alone_are_told() -> None:
     unread, every = 64 * 17, 64 * 17 + 8 * 17
     assert any(f"{unread:,} of its {every:,} parameters" in remark for remark in graph.warnings)
     assert graph.training_only == ("what Branching.call does if it is training",)
+
+
+class Positions(keras.layers.Layer):
+    """Adds learned positions, as the guides of Keras do."""
+
+    def __init__(self, axis: bool) -> None:
+        super().__init__()
+        self.rows, self.axis = keras.layers.Embedding(8, 512), axis
+
+    def call(self, x: Any) -> Any:
+        steps = keras.ops.arange(8)
+        return x + self.rows(keras.ops.expand_dims(steps, 0) if self.axis else steps)
+
+
+@pytest.mark.parametrize("axis", [False, True])
+def test_positions_that_are_looked_up_without_an_input_are_trained(axis: bool) -> None:
+    x = keras.Input((8, 512))
+    model = keras.Model(x, Positions(axis)(x))
+    graph = read_model(model)
+    assert not any("no operation" in remark for remark in graph.warnings)
+    assert numbers_of(graph).trained == model.count_params() == 8 * 512
 
 
 def test_a_training_step_of_the_users_is_no_usual_one() -> None:

@@ -137,6 +137,60 @@ class TestTransformers:
         assert count(graph).total(1).flops == flops.get_total_flops() / 2
         assert "alone" not in " ".join(graph.warnings)
 
+    @pytest.mark.parametrize(
+        ("name", "of", "shape"),
+        [
+            ("ASTForAudioClassification", {"max_length": 64, "num_mel_bins": 32}, (1, 64, 32)),
+            ("PatchTSTForPrediction", {"context_length": 64, "num_input_channels": 3}, (1, 64, 3)),
+            (
+                "XLNetLMHeadModel",
+                {"n_layer": 1, "d_model": 64, "n_head": 4, "vocab_size": 100},
+                (1, 512),
+            ),
+        ],
+    )
+    def test_sounds_series_and_texts_without_a_limit(
+        self, tmp_path: Path, name: str, of: dict[str, Any], shape: tuple[int, ...]
+    ) -> None:
+        """PyTorch counts a call of its own."""
+        import torch
+        from torch.utils.flop_counter import FlopCounterMode
+
+        load_torchvision()
+        import transformers
+
+        kind = getattr(transformers, name)
+        settings = kind.config_class(num_hidden_layers=1, **of)
+        text = json.dumps(settings.to_dict() | {"architectures": [name]}, default=str)
+        graph = read(config(tmp_path, text) + "?eager")
+        assert [graph.tensors[t].shape for t in graph.inputs] == [shape]
+        settings._attn_implementation = "eager"
+        given = torch.ones(shape, dtype=torch.int64 if len(shape) == 2 else torch.float32)
+        with FlopCounterMode(display=False) as flops, torch.no_grad():
+            kind(settings).eval()(given)
+        assert count(graph).total(1).flops == flops.get_total_flops() / 2
+
+    def test_a_missing_package_of_kernels_is_told(self, tmp_path: Path) -> None:
+        """Nothing of the kind stands in a BERT. A file of transformers may hold Infinity."""
+        of = {"model_type": "mamba", "hidden_size": 32, "num_hidden_layers": 1, "vocab_size": 100,
+              "state_size": 4, "time_step_limit": [0.0, float("inf")]}  # fmt: skip
+        words = "without causal_conv1d and mamba_ssm"
+        assert "Infinity" in json.dumps(of)
+        assert importlib.util.find_spec("mamba_ssm") is None
+        found = [" ".join(read(config(tmp_path, one), 8).warnings) for one in (of, BERT)]
+        assert [words in one for one in found] == [True, False]
+
+    def test_another_image_size_makes_other_position_embeddings(self, tmp_path: Path) -> None:
+        """YOLOS' file has a list of sides; a patch more is a row of 64 more in each of its tables."""
+        of = TOWER | {"model_type": "yolos", "image_size": [32, 48], "patch_size": 16,
+                      "num_detection_tokens": 5, "architectures": ["YolosForObjectDetection"]}  # fmt: skip
+        spec = config(tmp_path, of)
+        own, other = read(spec), read(spec, 64)
+        assert "position embeddings" not in " ".join(own.warnings)
+        assert "not for 32x48" in " ".join(other.warnings)
+        tables = 1 + (TOWER["num_hidden_layers"] - 1)
+        assert parameters(other) - parameters(own) == tables * (16 - 6) * 64
+
     def test_more_tokens_than_positions_are_told(self, tmp_path: Path) -> None:
         """The tables of BERT and GPT-2 have 128 rows; Llama's rotary positions have none."""
         import torch

@@ -297,6 +297,15 @@ def test_a_given_link_is_that_of_each_gpu(prices: str, given: float, whole: floa
     assert again.iteration_ms == pytest.approx(usual.options[0].iteration_ms)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"), [(60, ""), (500, "960 are used"), (960, "as fast as the link inside")]
+)
+def test_a_given_link_of_which_machines_cannot_use_all_is_told(given: float, words: str) -> None:
+    """NVLink 2 inside a machine reaches 960 Gbit/s: eight times 60 are less, eight times 500 more."""
+    told = [w for w in asked(known(), 16, link_gbps=given).warnings if "--link-gbps" in w]
+    assert [words in w for w in told] == [True] * bool(words)
+
+
 @pytest.mark.parametrize("sample_ms", [1e-3, 36_000.0])
 def test_without_an_instance_of_just_as_many_the_job_decides(
     tmp_path: Path, sample_ms: float

@@ -148,13 +148,16 @@ _OPERATORS = {"__add__": "add", "__sub__": "subtract", "__mul__": "multiply", "_
               "__matmul__": "matmul"}  # fmt: skip
 
 
-_TURNS = ("transpose", "swapaxes", "moveaxis", "reshape", "cast", "convert_to_tensor")
+_TURNS = (
+    "transpose", "swapaxes", "moveaxis", "reshape", "expand_dims", "cast", "convert_to_tensor"
+)  # fmt: skip
 
 
 @contextlib.contextmanager
 def _known_shapes(reader: KerasReader) -> Iterator[None]:
     """Patch Keras for reading; the reader learns which variable a transposed or converted tensor is.
 
+    So it does for rows of an embedding that depend on no input, as those of learned positions.
     `variable * symbolic tensor` works: Keras would hand it to TensorFlow, which knows no symbolic tensors.
     EinsumDense knows all sizes of its output, also those that `output_shape` leaves open.
     """
@@ -178,6 +181,14 @@ def _known_shapes(reader: KerasReader) -> Iterator[None]:
 
         return turned
 
+    look_up = keras.layers.Embedding.call
+
+    def looked_up(layer: Any, inputs: Any) -> Any:
+        rows = look_up(layer, inputs)
+        if not isinstance(rows, keras.KerasTensor):
+            reader.turned[id(rows)] = rows, layer._embeddings
+        return rows
+
     def einsum_shape(layer: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
         labels, result = einsum_terms(layer.equation)
         rest = len(shape) - len(labels[0])
@@ -190,6 +201,7 @@ def _known_shapes(reader: KerasReader) -> Iterator[None]:
     with (
         mock.patch.multiple(variable, **methods),
         mock.patch.multiple(keras.ops, **{n: noted(getattr(keras.ops, n)) for n in _TURNS}),
+        mock.patch.object(keras.layers.Embedding, "call", looked_up),
         mock.patch.object(keras.layers.EinsumDense, "compute_output_shape", einsum_shape),
     ):
         yield

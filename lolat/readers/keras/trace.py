@@ -156,7 +156,8 @@ class KerasReader:
         if known is not None:
             return known
         made = self.writer.constant(tuple(value.shape))
-        if getattr(value, "trainable", False):
+        _, source = self.turned.get(id(value), (value, value))
+        if getattr(source, "trainable", False):
             self.variables.append(made)
             self.writer.builder.storages.append(((made,), -1))
         return made

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
 from collections.abc import Callable, Iterable
 from inspect import signature
@@ -151,21 +152,27 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
                 f"{shortened(folder)} has an adapter (adapter_config.json), which is not read; expected "
                 f"transformers:{shortened(path)} for the network without it, as once the adapter is merged"
             )
-    config = read_json(path, expected)
+    config = read_json(path, expected, decode=json.loads)
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise NetworkError(f"{shortened(path)} has no model_type; {expected}, which names its kind")
     transformers = import_package("transformers")
     heads = [part for part in form.split(",") if part != TAKEN_APART]
     head, eager = ",".join(heads), TAKEN_APART in form.split(",")
+    resized = list[Any]()
 
     def make() -> Any:
+        resized.clear()
         settings = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
         if eager:
             settings._attn_implementation, settings.use_cache = TAKEN_APART, False
         parts: list[Any] = [settings, getattr(settings, "vision_config", None)] if size else []
         for one in parts:
             if hasattr(one, "image_size"):
-                one.image_size = size[-1] if len({*size[-2:]}) == 1 else list(size[-2:])
+                sides, of_file = (size * 2)[-2:], one.image_size
+                is_side = isinstance(of_file, int) and len({*sides}) == 1
+                one.image_size = sides[0] if is_side else list(sides)
+                if one.image_size != of_file:
+                    resized.append(of_file)
         if named := head or next(iter(settings.architectures or ()), ""):
             return _of_class(getattr(transformers, named), settings)
         names = transformers.models.auto.modeling_auto
@@ -181,6 +188,7 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
         return made
 
     model = _built(f"transformers:{path}", make, weights)
+    model.image_size_of_file = resized[0] if resized else None
     return model, _inputs_of(model)
 
 
@@ -208,7 +216,8 @@ def _inputs_of(model: Any) -> dict[str, Any]:
     torch, settings, inputs = import_torch(), model.config, dict[str, Any]()
     name, dtype = model.main_input_name, model.dtype
     text, vision = (getattr(settings, f"{n}_config", None) for n in ("text", "vision"))
-    most = int(getattr(text or settings, "max_position_embeddings", None) or 512)
+    most = getattr(text or settings, "max_position_embeddings", None) or 0
+    most = most if most > 0 else 512  # XLNet's -1: no limit
     # Of RoBERTa and its like, the first rows of the table are of padding.
     tables = (m for n, m in model.named_modules() if n.endswith("position_embeddings"))
     rows = (m.num_embeddings - p - 1 for m in tables if (p := getattr(m, "padding_idx", None)))
@@ -227,13 +236,25 @@ def _inputs_of(model: Any) -> dict[str, Any]:
         inputs[name] = torch.zeros((1, settings.num_mel_bins, steps), dtype=dtype)
         tokens = tokens[:, : settings.max_target_positions]
     elif name == "input_values":
-        inputs[name] = torch.zeros((1, 16_000), dtype=dtype)
+        inputs[name] = torch.zeros(_sound(settings), dtype=dtype)
+    elif name == "past_values":  # a series of numbers
+        sizes = (getattr(settings, n, 1) for n in ("context_length", "num_input_channels"))
+        inputs[name] = torch.zeros((1, *sizes), dtype=dtype)
     else:
         inputs[name] = tokens
     asks = signature(model.forward).parameters
     if getattr(settings, "is_encoder_decoder", False) and "decoder_input_ids" in asks:
         inputs["decoder_input_ids"] = tokens
     return inputs
+
+
+def _sound(settings: Any) -> tuple[int, ...]:
+    """The shape of one sound: a spectrogram, one second in channels, or one second at 16 kHz."""
+    if hasattr(settings, "num_mel_bins"):
+        return 1, settings.max_length, settings.num_mel_bins
+    if hasattr(settings, "codebook_size"):  # a codec
+        return 1, getattr(settings, "audio_channels", 1), settings.sampling_rate
+    return 1, 16_000
 
 
 def with_transformers_remarks(graph: Graph, model: Any) -> Graph:
@@ -253,8 +274,15 @@ def with_transformers_remarks(graph: Graph, model: Any) -> Graph:
             "its file names no architectures: a classifier is its head, and that of its pretraining is "
             "missing (write ?AutoModelForPreTraining behind the file's name)"
         )
+    if of_file := getattr(model, "image_size_of_file", None):
+        sides = (of_file,) * 2 if isinstance(of_file, int) else of_file
+        remarks.append(
+            f"its position embeddings are made for this size, not for {'x'.join(map(str, sides))}, as in "
+            "its file"
+        )
     remarks.append(f"{words}, keys and values kept (use_cache)" if keeps else words)
-    towers = [key for key in ("vision_config", "audio_config") if getattr(settings, key, None)]
+    unseen = ("vision_config", "audio_config", "visual_embed")
+    towers = [key for key in unseen if getattr(settings, key, None)]
     if towers and all(len(s) == 2 for s in shapes):
         remarks.append(f"read on text alone: what its {' and '.join(towers)} describes is not run")
     if quantized := getattr(settings, "quantization_config", None):

@@ -8,8 +8,10 @@ as in a Keras network, and costs nothing.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -124,6 +126,28 @@ def _run_as(model: Any, example: Any) -> Iterator[str]:
     yield from in_channels_last("its inputs are", formats_of(tensors_in(example)))
     if getattr(model, "aux_classifier", None) is not None:  # of torchvision's segmentation
         yield "its auxiliary head (aux_classifier) is counted: each call runs it, in evaluation mode too"
+    if lacking := sorted(_missing_kernels(model)):
+        names = " and ".join(lacking)
+        yield (
+            f"read as transformers runs it without {names}; where that is installed, a GPU runs fused "
+            "kernels, which take less time"
+        )
+
+
+def _missing_kernels(model: Any) -> set[str]:
+    """The packages of fused kernels (mamba_ssm, fla) in whose place transformers runs its own code.
+
+    A function of transformers that stands in for a kernel knows its package, and whether that was found.
+    """
+    known = set[str]()
+    for module in {sys.modules.get(type(m).__module__) for m in model.modules()}:
+        for code in vars(module).values() if module is not None else ():
+            if "is_new_implementation" in getattr(
+                getattr(code, "__code__", None), "co_freevars", ()
+            ):
+                stands_in = inspect.getclosurevars(code).nonlocals
+                known |= set() if stands_in["is_new_implementation"] else {stands_in["package"]}
+    return known
 
 
 def _in_tf32() -> Iterator[str]:
