@@ -384,6 +384,12 @@ def asks(
         @wraps(method)
         def ask(*args: Any, **named: Any) -> R:
             _check_all_given(required[len(args) :], named)
+            if twice := next((p.name for p in own[: len(args)] if p.name in named), None):
+                order = ", ".join([*shown.parameters][: len(own) + 1])
+                words = (
+                    f"{twice} is given twice, by its place and by its name; the order is {order}"
+                )
+                raise InputError(words, code="no-argument")
             if given[0].name == "batch_size":
                 check_is_batch(args[2] if len(args) > 2 else named.get("batch_size"), len(args) > 2)
             if length:

@@ -369,6 +369,8 @@ def model_and_networks(
     or no networks.
     """
     first, *rest = arguments
+    if "on" in rest:
+        raise click.UsageError("on: did you mean --on?", click.get_current_context())
     if on:
         check_counts(on, click.get_current_context())
     is_network = looks_like_network(first) or (not rest and bool(on or most))

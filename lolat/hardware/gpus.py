@@ -36,9 +36,10 @@ class Gpu:
     """A data sheet: GiB, GB/s, TFLOPS, MiB, watts. None: the GPU has no such units, or the sheet is silent.
 
     `cores`: units that add one float32 product per clock; `vector_tflops`: rate of float32 without units
-    for matrices; `half_tflops`: rate of float16, and of bfloat16 if `bf16` without `bf16_tflops`; `link`: a
-    key of `lolat.hardware.links.PEAKS`; `dies`: GPUs on one card, and the other fields describe one of
-    them; `channels_last`: in half precision all convolutions are computed channels last, as since Hopper.
+    for matrices; `half_tflops`: rate of float16, and of bfloat16 if `bf16` without `bf16_tflops`; if only
+    the latter is known, float16 has it too; `link`: a key of `lolat.hardware.links.PEAKS`; `dies`: GPUs on
+    one card, and the other fields describe one of them; `channels_last`: in half precision all convolutions
+    are computed channels last, as since Hopper.
     """
 
     name: str
@@ -108,7 +109,7 @@ class Gpu:
         """TFLOPS in a data type of a mode; None without units for it."""
         bfloat16 = self.bf16_tflops or (self.half_tflops if self.bf16 else None)
         own = {FLOAT32: self.fp32_tflops, TF32: self.tf32_tflops, BFLOAT16: bfloat16}
-        return own.get(dtype, self.half_tflops)
+        return own.get(dtype, self.half_tflops or self.bf16_tflops)  # equal on NVIDIA's cards
 
     def rate_words(self, dtype: str) -> str:
         """The peak in a data type of a mode, and the part of it that the card reaches."""

@@ -40,6 +40,10 @@ PERCENTILES = (50, 90, 99)
 """Percentiles of times in every answer; an answer also has the one asked for."""
 
 
+CACHE_NAMES = {"auto": "", "bf16": "bfloat16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
+"""Names of vLLM and SGLang for data types of the cache -> names here, "" for that of the model."""
+
+
 @dataclass(frozen=True)
 class ServingQuestion:
     """A question about serving; each load with each tensor parallel is a row of the answer.
@@ -122,7 +126,7 @@ class ServingQuestion:
         for name, value in (
             ("concurrency", several(self.concurrency)), ("tensor_parallel", several(self.tensor_parallel)),
             ("request_rate", rates), ("arrivals", arrivals), ("dtype", _word("dtype", self.dtype)),
-            ("kv_dtype", _word("kv_dtype", self.kv_dtype)),
+            ("kv_dtype", CACHE_NAMES.get(cache := _word("kv_dtype", self.kv_dtype), cache)),
             ("expert_parallel", several(self.expert_parallel) or (1,)),
             ("attention_data_parallel", several(self.attention_data_parallel)),
             ("sure", percent_sure(self.sure)),

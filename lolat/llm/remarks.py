@@ -370,7 +370,8 @@ def _beyond(sizing: Sizing, rows: Sequence[ServingConfig]) -> list[str]:
          f"most {max(full, default=0.0):.3g} a second, so that more and more wait; the times in --json are "
          f"those of the first {REQUESTS:,} requests"),
         (many, f"{plural(many, 'row')}: {section.server.title} runs at most {limits.sequences:,} requests "
-         f"at once on this card, and the others wait, unless {section.server.option} allows these numbers"),
+         f"at once{'' if sizing.asked.max_num_seqs else ' on this card'}, and the others wait, unless "
+         f"{section.server.option} allows these numbers"),
         (words := steps.product_words(here.tensor_parallel, groups), words),
         (groups > 1, "extrapolating: groups with attention of their own wait for each other in ways that "
          "no fit knows; the interval is wider"),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from lolat.errors import InputError, ModelFileError
 from lolat.io.tables import is_table, read_table
 from lolat.tables.networks import NETWORK_COLUMNS, TIMED_COLUMNS
+from lolat.tables.operations import OPERATION_COLUMNS
 from lolat.units import plain
 
 
@@ -35,6 +36,17 @@ EPOCHS = Content("epochs", "epochs")
 KERNELS = Content("operations of language models", "operations")
 SERVED = Content("served models", "served", ("tensor_parallel", "served_model"))
 RUNS = Content("training runs of decoders", "runs", ("only",))
+OF_SERVING = {
+    "output_tokens",
+    "output_len",
+    "input_len",
+    "concurrency",
+    "tpot",
+    "itl",
+    "ttft",
+    "ttft_ms",
+}
+"""Columns that tables of served models have under these or nearly these names."""
 MODEL = Content("models", "models")
 """A model file, no table."""
 
@@ -42,7 +54,15 @@ MODEL = Content("models", "models")
 def content_of(path: str | Path) -> Content:
     """Return what a file contains; for a table the likeliest content, which its reader then checks."""
     if is_table(path):
-        return content_of_columns(read_table(path).names)
+        table = read_table(path)
+        content = content_of_columns(table.names)
+        if content is KERNELS and {*table.cells("op")} <= {*OPERATION_COLUMNS}:
+            raise InputError(
+                f"{plain(str(path))}: its operations are of networks, whose data type is the column "
+                "precision (fp32, fp16, bf16, amp); expected that name in place of dtype",
+                code="operations",
+            )
+        return content
     # A server's benchmark is JSON too; of any other file the reader of model files says what is wrong.
     with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
         start = file.read(100_000)
@@ -68,7 +88,7 @@ def content_of_columns(columns: Collection[str]) -> Content:
     """Return the content of a table with these columns."""
     if "epoch_s" in columns:
         return EPOCHS
-    if {"tpot_ms", "itl_mean_ms"} & {*columns} or {"model", "output_tokens"} <= {*columns}:
+    if {"tpot_ms", "itl_mean_ms"} & {*columns} or ("model" in columns and {*columns} & OF_SERVING):
         return SERVED
     if "tokens_per_s_per_gpu" in columns:
         return RUNS

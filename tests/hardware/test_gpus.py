@@ -271,3 +271,9 @@ def test_an_instinct_is_one_by_its_name_in_any_case(name: str, share: float) -> 
     limited = replace(gpu, power_w=500.0, l2_mib=32.0, vector_tflops=163.4).power_remark(FLOAT16)
     assert limited.endswith(" within its power limit") is (share < 1.0)
     assert ("; its power limit allows" in limited) is (share == 1.0)
+
+
+def test_float16_is_as_fast_as_bfloat16_where_a_sheet_has_that_alone() -> None:
+    """A100's data sheet: 312 TFLOPS in either. A rate of its own is kept."""
+    assert Gpu("own", bf16_tflops=312.0).peak(FLOAT16) == 312.0
+    assert Gpu("own", bf16_tflops=312.0, half_tflops=400.0).peak(FLOAT16) == 400.0

@@ -9,6 +9,7 @@ import pytest
 
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import WEIGHT_BYTES, LayerGroup
+from lolat.llm.question import ServingQuestion
 from lolat.llm.steps import deployment_of
 from tests.llm.configurations import published, quantized, refusal
 from tests.llm.known_gpu import section
@@ -203,3 +204,11 @@ def test_awq_leaves_out_by_any_part_of_a_name(
 )  # fmt: skip
 def test_a_quantization_that_has_no_data_type(changes: dict[str, Any]) -> None:
     assert refusal(published("llama-3.1-8b", **changes)).code in ("decoder-dtype", "decoder-config")
+
+
+@pytest.mark.parametrize(
+    ("given", "known"),
+    [("auto", ""), ("bf16", "bfloat16"), ("fp8_e4m3", "fp8"), ("FP8_E5M2", "fp8")],
+)
+def test_a_cache_has_the_names_of_vllm(given: str, known: str) -> None:
+    assert ServingQuestion(kv_dtype=given).kv_dtype == known

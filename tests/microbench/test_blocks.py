@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from lolat.graph.counts import FEATURES, count
 from lolat.microbench import families as f
 from lolat.microbench.blocks import BLOCKS, MBCONV, MOBILE, NETWORKS, Predefined
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 BY_NAME = {b.name: b for b in (*BLOCKS, *NETWORKS)}
 
 
@@ -43,6 +45,9 @@ def test_the_nine_published_blocks_are_measured() -> None:
 def test_about_a_hundred_measurements_of_their_own_names() -> None:
     assert 100 <= len(points()) <= 130
     assert 10 <= len(NETWORKS) <= 15
+    told = (ROOT / "docs" / "how-to" / "measure.md").read_text(encoding="utf-8")
+    assert f"measures {len(BLOCKS)} blocks and {len(NETWORKS)} whole networks" in told
+    assert f"({len(points())} measurements; " in told
     assert len(BY_NAME) == len(BLOCKS) + len(NETWORKS)
     assert ({b.whole for b in NETWORKS}, {b.whole for b in BLOCKS}) == ({True}, {False})
     for block in BLOCKS:

@@ -634,3 +634,19 @@ def test_a_state_dict_is_no_network() -> None:
         NetworkError, match="a state_dict holds weights, not layers: give the module"
     ):
         lolat.predict(nn.Linear(3, 4).state_dict(), on="rtx-4090")
+
+
+def test_tokens_are_proposed_beside_an_image() -> None:
+    class ImageAndText(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.conv = nn.Embedding(9, 4), nn.Conv2d(3, 4, 3)
+
+        def forward(self, image: Any, input_ids: Any) -> Any:
+            return self.conv(image).mean((2, 3)) + self.table(input_ids).mean(1)
+
+    with pytest.raises(NetworkError) as error:
+        lolat.read(ImageAndText(), 32)
+    proposed = "(torch.zeros(1, 3, 32, 32), torch.zeros(1, 16, dtype=torch.long))"
+    assert proposed in error.value.message
+    lolat.read((ImageAndText(), eval(proposed)))

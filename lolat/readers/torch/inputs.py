@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,24 +105,30 @@ def _flattened(model: Any, size: tuple[int, ...]) -> tuple[int, ...]:
     return (channels, *size * 2) if channels in (1, 3) and not rest else ()
 
 
+_NUMBERS = re.compile("im(age|g)|pixel|video|frame|audio|wave|feat|num|dense")
+"""A part of the name of an input that is no tokens, in a module with a table of embeddings."""
+
+
 def _check_number(model: Any, size: Size, given: int, name: str) -> None:
     """Raise NetworkError if a module's `forward` needs more inputs than are given.
 
-    If its first layer takes images, the message shows inputs in the given `size`.
+    The message shows images in the given `size`, and tokens, as far as layers and names tell.
     """
     named = inspect.signature(model.forward).parameters.values()
     needed = [p.name for p in named if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD]
     if len(needed) > given:
-        shapes: list[tuple[int, ...]] = [(64,), (20,)]
-        tokens = ", dtype=torch.long"
-        if first_layer(model)[0] == "Conv2d":
-            shapes, tokens = [_image(size.numbers)] * 2, ""
-        one, two = (f"torch.zeros{(1, *shape)}" for shape in shapes)
+        kinds = {type(module).__name__ for module in model.modules()}
+        numbers = _image(size.numbers) if "Conv2d" in kinds else (64,)
+        are_tokens = ["Embedding" in kinds and not _NUMBERS.search(one) for one in needed]
+        shapes = [(16,) if is_tokens else numbers for is_tokens in are_tokens]
+        each = ", ".join(
+            f"torch.zeros({', '.join(map(str, (1, *shape)))}{', dtype=torch.long' * is_tokens})"
+            for shape, is_tokens in zip(shapes, are_tokens, strict=True)
+        )
         raise NetworkError(
             f"network {name!r} takes {len(needed)} inputs: {', '.join(needed)}; expected a function that "
-            f"returns it with a tensor for each, as in `return {type(model).__name__}(), "
-            f"({one}, {two[:-1]}{tokens}))`, or, in Python, their shapes without the batch in a list, as "
-            f"in input_size={shapes}",
+            f"returns it with a tensor for each, as in `return {type(model).__name__}(), ({each})`, or, in "
+            f"Python, their shapes without the batch in a list, as in input_size={shapes}",
             code="input-size",
         )
 
