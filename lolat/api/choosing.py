@@ -1,4 +1,4 @@
-"""The devices of a comparison: those of names, in the mode that is asked, and those that are for rent."""
+"""Finds the devices to compare: by name, in the requested execution mode, or among those for rent."""
 
 from __future__ import annotations
 
@@ -92,20 +92,22 @@ def devices(
     return [*distinct.values()], {one: str(error) for one, error in left_out.items()}
 
 
-def run_beside_gpus(model: Model, asked: A, without: MutableMapping[str, LolatError]) -> Model:
-    """The device in the mode `asked`; one without a host leaves out what it cannot run in, and says so.
+def in_mode_if_possible(model: Model, asked: A, without: MutableMapping[str, LolatError]) -> Model:
+    """The device in the mode `asked`. A CPU keeps its own mode where it cannot run in that, and says so.
 
-    `without`: takes its error then, by its profile.
+    `without`: profile -> its error, which is added here.
     """
     try:
-        return run_beside(model, asked)
+        return in_mode_without_host(model, asked)
     except LolatError as error:
         option = OPTIONS.get(error.code)
         given = option and getattr(asked, option)
         if model.has_host or not option or not given:
             raise
         without.setdefault(model.profile or model.row_name, error)
-        made = run_beside_gpus(model, replace(asked, **{option: RunAs.__dict__[option]}), without)
+        made = in_mode_if_possible(
+            model, replace(asked, **{option: RunAs.__dict__[option]}), without
+        )
         value = "" if given is True else f" {given}"
         remark = Remark(
             f"{option.replace('_', ' ')}{value} does not apply to this device, which runs in its own mode",
@@ -116,7 +118,7 @@ def run_beside_gpus(model: Model, asked: A, without: MutableMapping[str, LolatEr
         return changed
 
 
-def run_beside(model: Model, asked: RunAs | None) -> Model:
+def in_mode_without_host(model: Model, asked: RunAs | None) -> Model:
     """The device in the mode `asked`, or unchanged for None.
 
     One without a host runs without `host_us`, and says so.
@@ -156,19 +158,19 @@ def _as_asked(
 ) -> Iterator[Model]:  # fmt: skip
     """The model in each execution mode of a question; `left_out` takes the errors of several.
 
-    `without`: as of `run_beside_gpus`; None: what the device cannot run in is an error.
+    `without`: as of `in_mode_if_possible`; None: what the device cannot run in is an error.
     """
     modes = [("", question)] if question is None else question.modes
     if len(modes) == 1:
         if question is None or without is None:
-            yield run_beside(model, question)
+            yield in_mode_without_host(model, question)
         else:
-            yield run_beside_gpus(model, question, without)
+            yield in_mode_if_possible(model, question, without)
         return
     for words, mode in modes:
         row = f"{model.label} {words}"
         try:
-            made = copy(run_beside(model, mode))
+            made = copy(in_mode_without_host(model, mode))
             made.row = row
             yield made
         except LolatError as error:

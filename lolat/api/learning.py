@@ -145,7 +145,7 @@ def _add_training(file: DeviceFile, target: Path, run: learn_blocks.Run) -> Devi
 
 
 def _model_in(target: Path, here: Mapping[str, Any], restart: bool) -> DeviceFile | None:
-    """The model in `target`, whose sections learning keeps; None without one.
+    """The profile that is already in `target`; learning keeps its other sections. None without one.
 
     `here`: this device, as `environment.differences` takes it. ModelFileError for a file of another
     kind, InputError for a measured model of another device; with `restart` such a model is ignored.

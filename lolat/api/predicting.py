@@ -149,7 +149,7 @@ def predict_all(
     for model in models:
         question.check(model)
     prices = question.prices
-    is_free = question.precision is None and (ranked or _are_cards(models))
+    finds_best = question.precision is None and (ranked or _are_cards(models))
     lost = dict(left_out or {})
     listed = None if prices is None else price_list(prices)
     answers: list[Prediction] = []
@@ -174,18 +174,18 @@ def predict_all(
 
         for batch_size in batch_sizes:
             asked = replace(question, batch_size=batch_size)
-            to_device = partial(_predict, network=graph, question=asked, is_free=is_free)
+            to_device = partial(_predict, network=graph, question=asked, finds_best=finds_best)
             each = ask_each(each_model, to_device, lost).values()
             for one in sorted(each, key=sample_ms) if ranked else each:
                 p = one.named(network, question.input_size, name)
-                is_best = is_free or question.precision == BEST
+                is_best = finds_best or question.precision == BEST
                 if is_best and (p.batch_size, p.row_name) in seen:
                     continue  # two profiles of one GPU, the faster one first
                 seen.add((p.batch_size, p.row_name))
                 answers.append(p if listed is None else priced(p, listed))
     if not answers and not errors:
         raise no_device(lost)
-    in_fastest = is_free and all(model.asked.precision is None for model in models)
+    in_fastest = finds_best and all(model.asked.precision is None for model in models)
     return Predictions(tuple(answers), errors, lost, in_fastest)
 
 
@@ -219,12 +219,13 @@ def ask(
 
 
 def _predict(
-    model: Model, network: Graph | Analysis, question: LatencyQuestion, is_free: bool
+    model: Model, network: Graph | Analysis, question: LatencyQuestion, finds_best: bool
 ) -> Prediction:
-    """The prediction of a device: in its fastest precision if BEST is asked for; if `is_free` and no
-    precision was asked of the device before, too.
+    """The prediction of a device, in its fastest precision if BEST is asked for.
+
+    `finds_best`: true to do so wherever no precision was asked of the device before.
     """
-    is_best = question.precision == BEST or (is_free and model.asked.precision is None)
+    is_best = question.precision == BEST or (finds_best and model.asked.precision is None)
     return (in_fastest if is_best else predict)(model, network, question)
 
 

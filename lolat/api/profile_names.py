@@ -63,8 +63,9 @@ def full_names(name: str, launch: str | None = None) -> list[str]:
     """The names of the models that `name` stands for.
 
     A file stays as it is; a model's name, in any case, becomes the name as written; a GPU's ("a100",
-    "RTX4090", "5090") the names of its models of networks, in `launch` as of `devices`. The name of
-    a GPU without one ("a100-80gb", "rtx-3080") stays: `load` makes it. ModelFileError for any other name.
+    "RTX4090", "5090") the names of its models of networks, in `launch` as of `devices`. A GPU
+    without a profile ("a100-80gb", "rtx-3080") keeps its name: `load` makes one from its data sheet.
+    ModelFileError for any other name.
     """
     name = without_brackets(name)
     try:
@@ -76,9 +77,8 @@ def full_names(name: str, launch: str | None = None) -> list[str]:
             raise with_bundled(error) from None
         files = known_models(name)
         known = [*files]
-        if gpu := card_named(
-            name
-        ):  # a Max-Q is another card than the one whose name it begins with
+        # A Max-Q is another card than the one whose name it begins with.
+        if gpu := card_named(name):
             cards = None, card_of(gpu.name)
             known = [n for n in known if card_of(files[n].kind) in cards]
         if gpu and not known:

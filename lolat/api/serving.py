@@ -32,11 +32,11 @@ NOT_ALL = f"not in `{ALL}`, {ONE_FORM}"
 
 
 def serving_model(name: str, of_any: bool = False) -> Model:
-    """The model of language models that a name or a GPU's stands for ("l40s": l40s-vllm), called so.
+    """The profile of language models of a name or of a GPU ("l40s": l40s-vllm), labeled with `name`.
 
-    A GPU with no such model is known by its data sheet; a model of another name that lacks language models
-    is returned. ModelFileError for an unknown name, and for a GPU that several frameworks serve on, unless
-    `of_any`: as for training, which none of them runs.
+    A GPU without one gets a profile from its data sheet. Any other profile is returned as it is, even
+    without language models. ModelFileError for an unknown name, and for a GPU that several frameworks serve
+    on, unless `of_any` is true: training runs on none of them.
     """
     model = _profile_of(name, of_any)
     model.label = name
@@ -109,13 +109,12 @@ class ServingModels(NamedTuple):
 
 
 def serving_models(text: str, of_any: bool = False) -> ServingModels:
-    """The models of language models that a text names: a file, or names with commas, ALL among them; of a
-    GPU that several frameworks serve the model of each.
+    """The profiles of language models in a text: a file, or names with commas between them.
 
-    Left out are GPUs among several that compute no bfloat16, and those that ALL has not; one alone without
-    bfloat16 is an error. `of_any`: see `serving_model`; ALL then has one model of each GPU. ALL has the
-    GPUs of other models too, by their data sheets, but not each variant of a card: of a Max-Q the full
-    card, which is rented.
+    A GPU that several frameworks serve on gives the profile of each. "all" gives every such profile, and
+    for each other GPU with a profile one from its data sheet; a Max-Q stands for its full card, which is
+    rented. With `of_any` (see `serving_model`) "all" gives one profile for each GPU. GPUs without bfloat16
+    are left out; one that is alone is an error.
     """
     names, left_out = names_in(text), dict[str, str]()
     if ALL in names:

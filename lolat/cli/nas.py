@@ -178,7 +178,7 @@ def _opened(space: str, names: Sequence[str], question: dict[str, Any]) -> list[
 
     Of several those without a host leave out what they cannot run in, if another runs so.
     """
-    from lolat.api.choosing import run_beside_gpus
+    from lolat.api.choosing import in_mode_if_possible
     from lolat.nas.latency import samples_only
     from lolat.nas.user_code import check_order
 
@@ -193,7 +193,9 @@ def _opened(space: str, names: Sequence[str], question: dict[str, Any]) -> list[
                 raise samples_only(name, loaded)
         is_one = len(names) == 1
         models.append(
-            loaded.run_as(**given) if is_one else run_beside_gpus(loaded, RunAs(**given), without)
+            loaded.run_as(**given)
+            if is_one
+            else in_mode_if_possible(loaded, RunAs(**given), without)
         )
     if without and len(without) == len({*names}):
         raise next(iter(without.values()))

@@ -91,19 +91,25 @@ def write(path: AnyPath, document: Mapping[str, Any]) -> None:
 class DeviceFile(Hardware):
     """The file of a device: its parts as structs.
 
-    `document`: the JSON, with the keys of a later minor version; `name`: that of the profile; `device`:
-    that of the device, with its execution mode in brackets; `formulas`: the formulas that this version
-    knows, by name; `kernels`: the formula by operation, None without it; `domain`: the range of the
-    measurements; `default`: name of the default formula, "" without latencies; `other_form`: remark on the
-    card that was measured instead; `estimated`: the reason why the times are estimates in the file's
-    precision: a data sheet (`execution_modes`), own networks in another one (`fitting.refined`), or rows
-    that were probably timed in TF32 (`fitting.from_tables`); `warnings`: the remarks that the file was made
-    with. None without their section are `training` (`lolat.training.measured`), `epochs` of training
-    (`lolat.training.epochs`), `llm`, language models (`lolat.llm.gpu`). `spaces`: search spaces by name.
-    `recorded`: the environment as it is written, for `lolat.microbench.environment`.
+    - `document`: the JSON, with the keys of a later minor version.
+    - `name`: the profile's name.
+    - `device`: the device's name, with its execution mode in brackets.
+    - `formulas`: name -> formula, of those that this version knows.
+    - `kernels`: the formula by operation; None without it.
+    - `domain`: the range of the measurements.
+    - `default`: the name of the default formula; "" without latencies.
+    - `other_form`: the remark on the card that was measured instead.
+    - `estimated`: the reason why times are estimates in the file's precision: a data sheet
+      (`execution_modes`), own networks in another precision (`fitting.refined`), or rows that were probably
+      timed in TF32 (`fitting.from_tables`).
+    - `warnings`: the remarks that the file was made with.
+    - `training`, `epochs`, `llm`: the sections of `lolat.training.measured`, `lolat.training.epochs` and
+      `lolat.llm.gpu`; None without them.
+    - `spaces`: name -> search space.
+    - `recorded`: the environment as written, for `lolat.microbench.environment`.
 
-    In memory alone: `changes`: remarks on times that were changed after reading the file; `check`: the
-    probe of its machine.
+    Not written to the file: `changes`, the remarks on times that were scaled after reading, and `check`,
+    the last check of this machine.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ def folds_of(names: Sequence[str], most: int = 80) -> np.ndarray:
 
 
 def draw_folds(names: Sequence[Any], number: int, draw: np.random.Generator) -> np.ndarray:
-    """The number of each row's fold, (rows,), drawn below `number`; rows of one name share a fold."""
+    """A random fold, 0 to `number` - 1, for each row: (rows,). Rows of one name share a fold."""
     distinct = sorted({*names}, key=str)
     drawn = draw.permutation(len(distinct)) % number
     of = dict(zip(distinct, drawn.tolist(), strict=True))
@@ -140,7 +140,7 @@ def fit_interval(residuals: np.ndarray, ops: np.ndarray) -> Interval:
 def interval_entry(
     residuals: np.ndarray, ops: np.ndarray, folds: np.ndarray
 ) -> dict[str, Any] | None:
-    """The Interval for a model file; None if its scale is constant, so that the residuals are the scores.
+    """The Interval for a model file; None if all errors have one scale: residuals alone then give it.
 
     `residuals`: (points,), log(measured / predicted) of held-out points; `ops`: (points,) numbers of
     operations; `folds`: (points,) numbers. The scale of a point's score is fitted without its fold.

@@ -132,8 +132,8 @@ def tables_document(
 ) -> dict[str, Any]:  # fmt: skip
     """Make a model file from times, with one formula for inference. InputError for too few times.
 
-    The formula is a roofline. For networks in float32 on a device without a data sheet it is linear in the
-    counts, if that has about as small errors on held-out families (SIMPLER), as on CPUs. `source`: the
+    The formula is a roofline. A float32 device without a data sheet gets the linear formula if its error on
+    held-out families is at most SIMPLER times the roofline's, as is usual for CPUs. `source`: the
     file's `environment`. `warn`: called with a sentence about a time that the others contradict.
     `left_out`: number of such times that earlier calls have left out.
     """

@@ -91,7 +91,7 @@ def _block(point: Point) -> str:
 def _parts(
     formula: AdditiveCosts, point: Point, graph: Graph, in_float: Mapping[tuple[str, int], float]
 ) -> np.ndarray:
-    """Times of a point in float by class, (INT8_CLASSES + 1,) ms; the last column stays in float.
+    """Times of a point in float by class, (INT8_CLASSES + 1,) ms; last those that INT8 does not change.
 
     They are scaled by the measured over the predicted time of its block in float.
     """

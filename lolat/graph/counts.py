@@ -156,7 +156,7 @@ MEMBERS: dict[str, tuple[str, ...]] = {
     family: tuple(name for name, meaning in MEANINGS.items() if meaning.family == family)
     for family in ("flops", "weights", "elements", "ops")
 }
-"""Family -> its counts by kind of operation, which add up to the family's count.
+"""Family -> its columns, one for each kind of operation; their sum is the count of the family.
 
 A device's formula starts with one cost for each family. A kind gets another cost if the device's points
 show it (`lolat.fitting.least_squares.fit_families`).

@@ -217,9 +217,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     def from_dict(document: Mapping[str, Any]) -> Graph:
         """The graph of a document that `to_dict` made; InputError for any other."""
         graph: Graph = converted(document, Graph, "not a graph document")
-        for (
-            o
-        ) in graph.operations:  # with two inputs it reads its kernel, which the network computes
+        # With two inputs an operation reads its kernel, which the network computes.
+        for o in graph.operations:
             if "tied" in o.attributes and "parameter" not in o.attributes and len(o.inputs) < 2:
                 raise graph._wrong(
                     f"operation {o.name!r} shares a parameter, and the file does not say with which "

@@ -14,13 +14,21 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.io.tables import Row
 from lolat.llm.frameworks import FrameworkOverheads
-from lolat.llm.gpu import GPU, OWN_FITS, UNSEEN, FrameworkFit, ServedRow, ServingSection, short
+from lolat.llm.gpu import (
+    CALIBRATED_AT,
+    GPU,
+    OWN_FITS,
+    UNSEEN,
+    FrameworkFit,
+    ServedRow,
+    ServingSection,
+    short,
+)
 from lolat.llm.load import Load
 from lolat.llm.names import find_decoder
 from lolat.llm.served_rows import SERVED, percentiles
 from lolat.llm.server import Server, of_requests
 from lolat.llm.steps import deployment_of, each_ms
-from lolat.parameters import COVERAGE
 from lolat.tables.copies import copies_words
 from lolat.units import percent, plural
 
@@ -42,7 +50,7 @@ OFF_TPOT, OFF_TTFT = 0.05, 0.2
 A_GROUP = 40
 """Rows of one language model and data type beyond which more rows add no weight."""
 SPREADS = {"served": (0.16, 0.4), "timed": UNSEEN, "sheet": (0.22, 0.6)}
-"""Half widths (tpot, ttft) of the interval of COVERAGE, as logarithms, by the data known of a GPU."""
+"""Half widths (tpot, ttft) of the interval of CALIBRATED_AT, as logarithms, by the data known of a GPU."""
 LEAST_SERVED = 10
 FOLDS = 5
 MOST_OFF = math.log(2.5)
@@ -224,7 +232,7 @@ def left_out(timed: ServedTimes, start: FrameworkOverheads, one_server: bool = T
 def spread_of(
     off: np.ndarray, before: tuple[float, float] = SPREADS["served"]
 ) -> tuple[float, float]:
-    """Return half widths of the intervals of COVERAGE of (tpot, ttft), as logarithms.
+    """Return half widths of the intervals of CALIBRATED_AT of (tpot, ttft), as logarithms.
 
     `off`: the errors from `left_out`. `before`: the spread without these rows, with the weight of
     LEAST_SERVED rows.
@@ -232,7 +240,7 @@ def spread_of(
 
     def of(errors: np.ndarray, was: float) -> float:
         errors = np.abs(errors[~np.isnan(errors)])
-        here = len(errors) * np.quantile(errors, COVERAGE) ** 2 if len(errors) else 0.0
+        here = len(errors) * np.quantile(errors, CALIBRATED_AT) ** 2 if len(errors) else 0.0
         return math.sqrt((LEAST_SERVED * was**2 + here) / (LEAST_SERVED + len(errors)))
 
     tpot, ttft = map(of, off, before)
@@ -345,7 +353,7 @@ def _served_by(
     per_token, to_first = spread_of(off, before.spread if before.served else usual)
     here = np.abs(timed.off(overheads)[1])[timed.ttft_ms > 0]
     if len(here):  # a first token depends on more properties of a server than are fitted
-        to_first = max(to_first, short(float(np.quantile(here, COVERAGE, method="higher"))))
+        to_first = max(to_first, short(float(np.quantile(here, CALIBRATED_AT, method="higher"))))
     made = msgspec.structs.replace(
         section, served=before.served + number, own=tuple(every), before=before, overheads=overheads,
         kinds=tuple(sorted({*before.kinds, *(find_decoder(model).kind for model in used)})),

@@ -19,6 +19,7 @@ from lolat.fitting.cross_validation import cross_validate, log_errors
 from lolat.llm.calibration import SPREADS
 from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.gpu import (
+    CALIBRATED_AT,
     IN_GENERAL,
     LINK_GB_S,
     MOST_CHANGE,
@@ -36,7 +37,6 @@ from lolat.llm.gpu import (
 from lolat.llm.kernel_models import KERNEL_MODELS
 from lolat.llm.kernels import GpuRates, Sizes
 from lolat.llm.operation_tables import TimedTables
-from lolat.parameters import COVERAGE
 
 OUTLIER_ERRORS = {"gemm": 0.05, "all_reduce": 0.04}
 OFF_OTHERS = 0.1
@@ -63,7 +63,7 @@ def fit_operation(
             return operation_ms(name, fitted, take(rows, out), specs, dtype, alone=True)
 
         left = log_errors(ms, cross_validate(np.arange(len(ms)) % FOLDS, of_others))
-        spread = float(np.quantile(np.abs(left), COVERAGE) / normal_quantile(COVERAGE))
+        spread = float(np.quantile(np.abs(left), CALIBRATED_AT) / normal_quantile(CALIBRATED_AT))
     return msgspec.structs.replace(every.corrected(operation), spread=short(spread), rows=len(ms))
 
 

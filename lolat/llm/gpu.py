@@ -31,6 +31,8 @@ IN_GENERAL = "GPUs in general"
 """`FittedKernel.like` if the terms are usual ones, not of a GPU."""
 UNSEEN = (0.2, 0.5)
 """`FrameworkFit.spread` if no such language model was served."""
+CALIBRATED_AT = 0.9
+"""The coverage of the half widths in files, whatever is the default of the option."""
 
 
 class FittedKernel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,8 +79,8 @@ def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
 class FrameworkFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The overheads of a framework on a GPU, fitted to served rows.
 
-    `spread`: half widths of the intervals of COVERAGE on held-out rows, as logarithms (per output token,
-    first token). `served`: the number of rows that the overheads are fitted to. `kinds`: "dense" and
+    `spread`: half widths of the intervals of CALIBRATED_AT on held-out rows, as logarithms (per output
+    token, first token). `served`: the number of rows that the overheads are fitted to. `kinds`: "dense" and
     "experts", by the language models of these rows; `dtypes`: the data types of their products; () if not
     known.
     """

@@ -17,7 +17,7 @@ from lolat.llm.alternatives import enough_in_other_dtype, in_other_dtypes, near_
 from lolat.llm.answer import BREAKDOWN, ServedNames, ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval, tail
-from lolat.llm.gpu import GPU, ServingSection
+from lolat.llm.gpu import CALIBRATED_AT, GPU, ServingSection
 from lolat.llm.load import Load, Trace
 from lolat.llm.question import PERCENTILES, ServingQuestion
 from lolat.llm.rates import least, rate_at, step_of
@@ -41,7 +41,7 @@ from lolat.llm.steps import (
     each_ms,
     requests_that_fit,
 )
-from lolat.parameters import COVERAGE, MOST_GPUS
+from lolat.parameters import MOST_GPUS
 from lolat.units import GIB, MONTH_HOURS
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ class Sizing:
         return self.server.prompt_parts(load.new_tokens, load.input_tokens - load.new_tokens)
 
     def unshared_ms(self, load: Load, sequences: float) -> tuple[float, float]:
-        """Return ms of an output token in steps of so many sequences, and of a prompt, without waiting."""
+        """Return ms of an output token if a step has `sequences`, and ms of a prompt; nobody waits."""
         each = each_ms(self.gpu.section.overheads)
         context = load.input_tokens + load.output_tokens / 2.0
         event = Event(sequences=sequences, context=context)
@@ -437,7 +437,7 @@ class Sizing:
         """Return the ends of a value's interval with the coverage that is asked for, of a normal error."""
         if self.asked.sure is None:
             return ends
-        wider = normal_quantile(self.asked.coverage) / normal_quantile(COVERAGE)
+        wider = normal_quantile(self.asked.coverage) / normal_quantile(CALIBRATED_AT)
         low, high = (value * (end / value) ** wider for end in ends)
         return low, high
 

@@ -111,7 +111,7 @@ def _alternatives_of(costs: Costs) -> Iterator[Sentence]:
     several = len({c.device for c in costs.answers}) > 1
     for cost in [best.cost] if best else costs.answers:
         # Choices tell other launches themselves; a device in its fastest precision has no other mode.
-        is_fastest = costs.precision == BEST and (bool(costs.in_launch) or not cost.host_bound)
+        is_fastest = costs.precision == BEST and (bool(costs.better_launch) or not cost.host_bound)
         on = f"On {cost.card}: " * several
         if lines := [*_alternative_lines(cost, tried, is_fastest)]:
             yield from (Sentence(on + line) for line in lines)
@@ -470,7 +470,7 @@ def _loading_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
             value, of = (option.samples_per_s, "samples/s") if value is None else (value, of)
             rate = f"{digits(value)} {of}"
             rates.setdefault(rate, []).append(aim.field)
-            if one := costs.in_launch.get(aim.field):
+            if one := costs.better_launch.get(aim.field):
                 more = digits(value * choice.total_s / one.total_s)
                 launched[rate] = f" ({more} with --launch {one.launch})"
     if rates:

@@ -321,7 +321,7 @@ def launch_words(costs: Costs, aim: Aim) -> str:
     """A clause on a launch in which the cheapest is much cheaper or the fastest much faster; "" without
     one.
     """
-    best, one = getattr(costs, aim.field), costs.in_launch.get(aim.field)
+    best, one = getattr(costs, aim.field), costs.better_launch.get(aim.field)
     if one is None or best is None or (aim is FASTEST and best == costs.cheapest):
         return ""
     is_alike = (one.card, one.devices) == (best.card, best.devices)
@@ -361,8 +361,8 @@ def alike_words(aim: Aim, best: CostRow, rivals: Sequence[CostRow]) -> str:
 
 def launched_words(costs: Costs, aim: Aim, limits: TrainingLimits) -> str:
     """`launch_words`, with how likely the choice keeps the limits, and choices that may be as good."""
-    words, choice = launch_words(costs, aim), costs.in_launch.get(aim.field)
-    found = costs.launched.get(choice.launch or "") if choice else None
+    words, choice = launch_words(costs, aim), costs.better_launch.get(aim.field)
+    found = costs.by_launch.get(choice.launch or "") if choice else None
     if not words or found is None:
         return words
     listed = ranked(found)

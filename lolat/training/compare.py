@@ -47,12 +47,14 @@ from lolat.units import byte_size, dollars, duration, milliseconds, plain, plura
 class Costs(Limited):
     """The cost of one training on several devices or with several batch sizes.
 
-    `answers`: the cost on each device that can answer; `left_out`: reasons why others cannot, by device.
-    `cheapest`, `fastest`, `frontier`: choices, as in `Cost`. `precision`: as asked for; "best": each device
-    runs in its fastest precision and layout of images. `in_launch`: the "cheapest" and the "fastest" choice
-    within the limits if all devices run in another launch than eager and the choice is at least a tenth
-    cheaper or faster; `launched`: the answers in each launch. `offer`: a choice in another execution mode
-    that keeps the limits, if no choice does.
+    - `answers`: the cost on each device that can answer.
+    - `left_out`: reasons why others cannot, by device.
+    - `cheapest`, `fastest`, `frontier`: choices, as in `Cost`.
+    - `precision`: as asked for; "best": each device runs in its fastest precision and layout of images.
+    - `better_launch`: the "cheapest" and the "fastest" choice within the limits in another launch than
+      eager, if that is at least a tenth cheaper or faster.
+    - `by_launch`: the answers in each launch.
+    - `offer`: a choice in another execution mode that keeps the limits, if no choice does.
     """
 
     network: str
@@ -68,8 +70,8 @@ class Costs(Limited):
     fastest: Choice | None
     frontier: tuple[Choice, ...]
     precision: str | None = None
-    in_launch: Mapping[str, Choice] = field(default_factory=dict)
-    launched: Mapping[str, Costs] = field(default_factory=dict, repr=False)
+    better_launch: Mapping[str, Choice] = field(default_factory=dict)
+    by_launch: Mapping[str, Costs] = field(default_factory=dict, repr=False)
     offer: Choice | None = None
     sure: bool = False
 
@@ -350,7 +352,7 @@ def choices_of(costs: Iterable[Cost | None]) -> list[Choice]:
 
 
 def with_modes(costs: Costs) -> Costs:
-    """Ask each device again to add `in_launch`, `launched` and `offer`."""
+    """Ask each device again to add `better_launch`, `by_launch` and `offer`."""
 
     def all_asked(**changed: Any) -> Costs | None:
         eager = (cost.again for cost in costs.answers if cost.launch == EAGER and cost.again)
@@ -359,21 +361,21 @@ def with_modes(costs: Costs) -> Costs:
 
     every = choices_of(costs.answers)
     each = {launch: all_asked(launch=launch) for launch in (COMPILED, GRAPH) if every}
-    launched: dict[str, Costs] = {launch: found for launch, found in each.items() if found}
-    in_launch = dict[str, Choice]()
+    by_launch: dict[str, Costs] = {launch: found for launch, found in each.items() if found}
+    better_launch = dict[str, Choice]()
     for aim in (CHEAPEST, FASTEST) if every else ():
         # If no choice keeps the limits, one in another launch may.
         least = getattr(costs, aim.field) or min(every, key=aim.value)
-        bests = (getattr(found, aim.field) for found in launched.values())
+        bests = (getattr(found, aim.field) for found in by_launch.values())
         if one := clearly_least(bests, aim.value, aim.value(least)):
-            in_launch[aim.field] = one
+            better_launch[aim.field] = one
     other = {"channels_last": True} if costs.precision else {"precision": BEST}
     others = [all_asked(**other)] * bool(costs.missed and costs.precision != BEST)
-    others += launched.values()
+    others += by_launch.values()
     keeping = (found for found in others if found and not found.missed)
     kept = (one for found in keeping if (one := found.cheapest or found.fastest))
     offer = next(kept, None) if costs.missed else None
-    return replace(costs, in_launch=in_launch, launched=launched, offer=offer)
+    return replace(costs, better_launch=better_launch, by_launch=by_launch, offer=offer)
 
 
 def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion) -> Cost:

@@ -34,10 +34,10 @@ class TrainingPrediction:
     price of `total_s`, by what is `rented`. None stands for what is unknown or was not asked for.
 
     `tokens_per_s`: tokens of all devices, `tokens_per_s_per_gpu`: of each, both without padding; None if
-    samples are no texts. `mfu`: the share of the data sheet's FLOPs in the precision; a sample takes those
-    of its products in both passes, a decoder's token 6 a parameter and 12 x layers x width x length, less
-    those of frozen weights, and of padding. Of a decoder or a sharded network: `memory_bytes` of a device,
-    and whether it `fits`.
+    samples are no texts. `mfu`: FLOPs a second over the data sheet's peak in the precision. FLOPs of a
+    sample are those of its products in both passes; a token of a decoder has 6 a parameter and 12 x layers
+    x width x length, without frozen weights and padding. `memory_bytes` of a device and whether it `fits`:
+    of a decoder, and of a sharded network.
 
     `verdict`: on the limits of time and money, "yes" if the whole interval keeps them, "likely" if time and
     price do, else "unlikely", or "no" if no part of the interval does, or memory lacks; "no price" without

@@ -34,7 +34,7 @@ class Iteration:
     step: float = 0.0
 
     def accumulated(self, number: int, optimizer: Optimizer, shards: Shards) -> Iteration:
-        """Return the iteration of a number of such micro-batches with one update; `shards` divide it.
+        """Return the iteration of `number` micro-batches and one update, whose work `shards` divide.
 
         Adding up a gradient reads and writes as much as an update without states, but for the first one.
         """

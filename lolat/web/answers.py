@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lolat.api.asking import compare
-from lolat.api.choosing import run_beside
+from lolat.api.choosing import in_mode_without_host
 from lolat.api.model import Model
 from lolat.api.predicting import ask
 from lolat.api.profile_names import ALL
@@ -107,7 +107,9 @@ def model_as_asked(form: Form, device: ListedDevice, question: Values) -> Model:
     A launch overhead applies to the devices that have a host, if any has one.
     """
     asked = LatencyQuestion(**_mode(question))
-    return run_beside(device.model, asked) if form.has_host else asked.device(device.model)
+    return (
+        in_mode_without_host(device.model, asked) if form.has_host else asked.device(device.model)
+    )
 
 
 def latencies(form: Form, question: Values, device: ListedDevice, graph: Graph) -> Any:
@@ -283,8 +285,8 @@ def _as_listed(form: Form, costs: Costs) -> Costs:
         return joined([*map(named, of.answers)], of.left_out, of.precision)
 
     others: dict[str, Any] = {"offer": costs.offer and named(costs.offer)}
-    others["in_launch"] = {name: named(choice) for name, choice in costs.in_launch.items()}
-    others["launched"] = {way: joined_of(one) for way, one in costs.launched.items()}
+    others["better_launch"] = {name: named(choice) for name, choice in costs.better_launch.items()}
+    others["by_launch"] = {way: joined_of(one) for way, one in costs.by_launch.items()}
     return replace(joined_of(costs), **others)
 
 

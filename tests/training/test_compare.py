@@ -320,7 +320,7 @@ def test_another_launch_is_offered_where_it_saves_a_tenth(prices: str, batch_siz
             first = min(known, key=lambda one: getattr(one[1], value))
             if getattr(first[1], value) < 0.9 * least:
                 expected, least = (launch, *first), getattr(first[1], value)
-        one = found.in_launch.get(name)
+        one = found.better_launch.get(name)
         (at,) = (n for n, x in enumerate(printed) if x.startswith(f"{name.title()}: "))
         clauses = takewhile(lambda x: x.startswith("  "), printed[at + 1 :])
         line = next((x for x in clauses if x.startswith("  with --launch")), "")
@@ -353,7 +353,7 @@ def test_the_best_in_another_launch_is_that_of_the_question_with_this_launch(
     prices = Prices("list", (Offer("a", "RTX3090", 1, 0.5), Offer("b", "RTX4090", 1, 0.74)))
     found = package.compare("timm:resnet50", size, prices=prices, **own)
     compiled = package.compare("timm:resnet50", size, prices=prices, launch="compiled", **own)
-    told = found.in_launch["cheapest"]
+    told = found.better_launch["cheapest"]
     assert found.cheapest is not None is not compiled.cheapest
     assert (found.cheapest.device[:8], told.device[:8]) == ("rtx-3090", "rtx-4090")
     assert told.dollars == pytest.approx(compiled.cheapest.dollars)

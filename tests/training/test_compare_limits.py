@@ -81,7 +81,7 @@ def test_a_launch_that_keeps_the_money_is_told_where_none_does_without(prices: s
         with pytest.raises(AnswerIsNo, match="nothing here is within") as error:
             check_limits(found)
         assert ("; launch=" in str(error.value)) == is_told
-        told = {one.launch: one.dollars for one in found.in_launch.values()}
+        told = {one.launch: one.dollars for one in found.better_launch.values()}
         of = {"compiled": compiled, "graph": graph}
         assert told == {launch: pytest.approx(of[launch]) for launch in told}
         assert bool(told) == is_told == bool(found.offer)

@@ -89,20 +89,25 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     """A rate, a bandwidth and a launch for each class of operations; from counts alone, the rates of large
     operations.
 
-    `multiprocessors`: of the device, 1 if unknown; `tile`: height and width of the outputs that a
-    multiprocessor computes at once, 1 without tiles; `sharpness`: see SHARPNESS; `classes`: the terms of
-    each (CLASS_TERMS); `launch_ms`: launch overhead of an addition timed alone; `step_ms`: that of an
-    operation in a network on the device; `measured`: classes with timed operations, others have usual
-    terms; `mode`: the execution mode; `shape_residuals`: corrections of classes of products, from
-    operations timed alone; `sustained`: macs per ms that no product of a network exceeds, where power
-    limits long runs; `sheet_peak`: macs and bytes per ms of the data sheet, None without one; `host`:
-    launches the operations, None if that takes no time of its own; `tf32`: the rate of convolutions in TF32
-    over that in float32, 1 without TF32; `training`: measured over predicted time of training steps;
-    `training_residuals`: `residuals` of these; `training_optimizer`: the optimizer whose update was timed
-    with them, "none" without an update, "" if the tables do not say; `channels_last_terms`: true for the
-    terms of channels last, given or by a compiler, so that channels first convert on top of them;
-    `layout_factor`: bytes converted for each byte of a convolution in a forward pass (LAYOUT_FACTORS);
-    `own_steps`: those that scaled `training` by the factor `own_level`.
+    - `multiprocessors`: 1 if unknown.
+    - `classes`: the terms of each class (CLASS_TERMS).
+    - `launch_ms`: launch overhead of an addition that is timed alone.
+    - `step_ms`: launch overhead of an operation in a network.
+    - `measured`: the classes with timed operations. Other classes have usual terms.
+    - `mode`: the execution mode.
+    - `shape_residuals`: corrections of classes of products, from operations timed alone.
+    - `sustained`: MACs per ms that no product of a network exceeds, where power limits long runs.
+    - `sheet_peak`: MACs and bytes per ms of the data sheet; None without one.
+    - `host`: the launches of a GPU's host; None if launching takes no time of its own.
+    - `tf32`: the rate of convolutions in TF32 over their rate in float32; 1 without TF32.
+    - `tile`: height and width of the outputs that a multiprocessor computes at once; 1 without tiles.
+    - `sharpness`: see SHARPNESS.
+    - `training`: measured over predicted time of training steps.
+    - `training_residuals`: the `residuals` of training steps.
+    - `training_optimizer`: the optimizer whose update was timed; "none" without an update, "" if unknown.
+    - `channels_last_terms`: true if the terms are of channels last; channels first then convert on top.
+    - `layout_factor`: bytes converted for each byte of a convolution in a forward pass (LAYOUT_FACTORS).
+    - `own_steps`: the user's timed steps, which scaled `training` by the factor `own_level`.
     """
 
     name: ClassVar[str] = "kernels"
