@@ -14,7 +14,7 @@ from lolat.api.measuring import UNSETTLED, device_of, is_settled, write_state
 from lolat.device import execution_modes
 from lolat.device.remedies import bundled_of
 from lolat.device.schema import OTHERS
-from lolat.device.state import LIMIT, age_of, check_now, limit_of
+from lolat.device.state import LIMIT, age_of, check_now, is_noisy, limit_of
 from lolat.errors import DeviceError, InputError, arg
 from lolat.hardware.gpus import CPU
 from lolat.io.progress import Progress
@@ -38,8 +38,8 @@ class Diagnosis(Result):
 
     `verdict`: ok, drifted, another machine or unsettled. `ratio`: new over learned time, the median over
     the networks. `limit`: how far it may be from 1: 10 %, or what the profile's repeated measurements
-    differ by if that is more. `spread`: the least and the largest ratio. `differences`: from when it was
-    learned.
+    differ by if that is more, but at most 20 %. `spread`: the least and the largest ratio. `differences`:
+    from when it was learned.
     """
 
     model: str
@@ -181,13 +181,14 @@ def diagnosis(
     warnings += [f"{key} could not be measured again: {why}" for key, why in failures.items()]
     verdict = OTHER
     if measured and ratio is not None and not differences:
-        # Other programs, or a machine that changes meanwhile, are a state and no drift.
+        # Other programs, and a machine that changes now or did while learning, are a state and no drift.
         others, unrest = (
             measured.latencies.others,
             measured.latencies.busy / measured.latencies.quiet,
         )
-        settled = DRIFTED if is_settled(others, unrest) else UNSETTLED
-        verdict = OK if off(ratio) <= limit else settled
+        tells = is_settled(others, unrest) and not is_noisy(model.file)
+        moved = DRIFTED if tells else UNSETTLED
+        verdict = OK if off(ratio) <= limit else moved
         if others > OTHERS:
             warnings.append(f"other programs used {others:.1f} processors meanwhile: close them")
     ratios = [a.ratio for a in again]

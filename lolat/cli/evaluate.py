@@ -96,7 +96,8 @@ def doctor(model: str) -> None:
     Without MODEL: `local`, the profile learned last on this machine.
 
     Exit code 0: it does. The networks' median time differs by at most 10 % from learning, or by at most
-    MODEL's own noise if that is larger. 3: it does not, or the machine is too busy to tell.
+    MODEL's own noise if that is larger, up to 20 %. 3: it does not, or one cannot tell, as the machine is
+    or was too busy.
     """
     from lolat.report.evaluation import doctor_lines
 

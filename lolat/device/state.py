@@ -19,6 +19,9 @@ from lolat.units import off, percent, plural
 
 LIMIT = 0.1
 """The largest change of a machine's times, relative, at which its model still holds; see `limit_of`."""
+STEADY = 0.2
+"""The largest repeatability, relative, of a model that a check can judge; on calm machines times repeat
+within 5 to 15 % (those of the bundled profiles)."""
 OLD_AGE = timedelta(days=1)
 """The time since learning or the last check after which a model gets a remark."""
 
@@ -63,8 +66,13 @@ class State:
 
 
 def limit_of(file: DeviceFile) -> float:
-    """The limit of a check: LIMIT, or the repeatability if that is larger."""
-    return max(LIMIT, file.noise.repeatability or 0.0)
+    """The limit of a check: LIMIT, or the repeatability if that is larger, but at most STEADY."""
+    return min(max(LIMIT, file.noise.repeatability or 0.0), STEADY)
+
+
+def is_noisy(file: DeviceFile) -> bool:
+    """True if the machine was so unsteady while learning that a check cannot judge the model."""
+    return (file.noise.repeatability or 0.0) > STEADY
 
 
 def state_of(file: DeviceFile, source: str) -> State | None:

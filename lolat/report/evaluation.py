@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lolat.device.device import Device
 from lolat.device.domain import fit_again
-from lolat.device.state import LIMIT
+from lolat.device.state import LIMIT, is_noisy
 from lolat.device.summary import headline
 from lolat.hardware.environment import ANY_GPU
 from lolat.hardware.gpus import CPU
@@ -129,12 +129,15 @@ def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]
             Column("ratio", lambda n: n.ratio, "{:.2f}".format),
         ]
         yield from ("", ReportTable(columns, result.networks))
-    yield from ("", *_diagnosis(result))
+    was_noisy = is_noisy(device.file)
+    yield from ("", *_diagnosis(result, was_noisy))
     where = device.file.environment
     backend = f" --backend {where.framework}" if where.framework else ""
     learn = f"`lolat learn {ANY_GPU if where.device == ANY_GPU else CPU}{backend}`"
     if result.verdict == "ok":
         yield f"Next: lolat evaluate {quote(plain(name))}"
+    elif result.verdict == "unsettled" and was_noisy:
+        yield f"What to do: close other programs and learn again with {learn} (--wait waits for them)."
     elif result.verdict == "unsettled":
         yield "What to do: close other programs and ask again in some minutes. If it stays so, the"
         yield f"machine has changed: learn again with {learn}."
@@ -143,8 +146,8 @@ def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]
     yield from note_lines(result.warnings)
 
 
-def _diagnosis(result: Diagnosis) -> Iterator[str]:
-    """The verdict in a sentence or two."""
+def _diagnosis(result: Diagnosis, was_noisy: bool) -> Iterator[str]:
+    """The verdict in a sentence or two; `was_noisy`: see `is_noisy`."""
     change, spread = (result.ratio or 1.0) - 1.0, result.spread or (1.0, 1.0)
     low, high = map(digits, spread)
     words = "as fast as then" if abs(change) < 0.0005 else changed(1.0 + change)
@@ -161,7 +164,9 @@ def _diagnosis(result: Diagnosis) -> Iterator[str]:
         "another machine": "another machine: "
         + "; ".join(plain(str(d)) for d in result.differences),
         "ok": "ok: the profile holds on this machine.",
-        "unsettled": "unsettled: the machine is busy or unsteady now, so this check cannot tell whether "
+        "unsettled": "unsettled: learned while the machine was busy or unsteady; learn again."
+        if was_noisy
+        else "unsettled: the machine is busy or unsteady now, so this check cannot tell whether "
         "the profile holds.",
     }[result.verdict]
     if result.ratio is not None:

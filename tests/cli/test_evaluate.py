@@ -72,6 +72,20 @@ def test_the_state_of_the_machine_is_told_and_corrects_nothing(
     assert answer["noise"]["busy"] == 1.3
 
 
+def test_a_profile_learned_in_a_slow_spell_is_no_fault_of_the_formula(
+    lolat: Command, tmp_path: Path, device: Measuring
+) -> None:
+    """However badly its own times repeat, a machine twice as fast is another than the learned one."""
+    path = tmp_path / "noisy.json"
+    document = dict(device.model.file.document) | {"noise": {"floor": 0.03, "repeatability": 3.33}}
+    path.write_text(json.dumps(document))
+    device.ratio = 0.48
+    answer = lolat.json("evaluate", path, "keras:A")
+    assert (answer["cause"], answer["limit"]) == ("machine", 0.2)
+    text = lolat.text("evaluate", path, "keras:A")
+    assert "(up to 20 % is usual), which was in a slow spell then: learn again." in text
+
+
 def test_a_network_that_fails_is_listed(lolat: Command, model: Path, device: Measuring) -> None:
     device.failures = {"keras:B": "died"}
     assert "not measured: keras:B: died" in lolat.done("evaluate", model, "keras:A", "keras:B").out

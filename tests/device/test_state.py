@@ -75,8 +75,8 @@ def test_the_age(clock: Clock, tmp_path: Path, date: str, days: int, remark: str
 
 @pytest.mark.parametrize(
     ("ratio", "limit", "is_off"),
-    [(1.09, 0.0, False), (1.11, 0.0, True), (0.9, 0.0, True), (0.91, 0.0, False), (1.2, 0.25, False),
-     (1.3, 0.25, True)],
+    [(1.09, 0.0, False), (1.11, 0.0, True), (0.9, 0.0, True), (0.91, 0.0, False), (1.18, 0.19, False),
+     (1.2, 0.19, True), (1.3, 3.33, True), (1.19, 3.33, False)],
 )  # fmt: skip
 def test_a_check_that_held_is_remarked_on_after_a_day(
     clock: Clock, tmp_path: Path, ratio: float, limit: float, is_off: bool
@@ -88,11 +88,11 @@ def test_a_check_that_held_is_remarked_on_after_a_day(
     young = state_in(source, made)
     assert young.check is not None
     assert (young.check.by, young.check.ratio, young.check.is_off) == ("doctor", ratio, is_off)
-    assert young.check.limit == limit_of(DeviceFile(made)) == max(limit, 0.1)
+    assert young.check.limit == limit_of(DeviceFile(made)) == min(max(limit, 0.1), 0.2)
     assert (young.remark is not None) is is_off
     clock.now += timedelta(days=1)
     times = f"{ratio:.2f} times as long as learned"
-    beyond = f", which is more than {100 * max(limit, 0.1):.0f} % off" if is_off else ""
+    beyond = f", which is more than {100 * limit_of(DeviceFile(made)):.0f} % off" if is_off else ""
     remark = f"learned 6 days ago, checked 24 hours ago: {times}{beyond}"
     assert state_in(source, made).remark == remark
 
