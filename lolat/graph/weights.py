@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -56,30 +56,37 @@ def _channels(graph: Graph, norm: Operation) -> int:
     return graph.tensors[norm.inputs[0]].shape[axis]
 
 
+NO_OPERANDS: Mapping[int, int] = MappingProxyType({})
 READ_SHARE, FEW_PARAMETERS = 0.98, 1000
 """A graph that has less than READ_SHARE of the parameters, and lacks more than FEW_PARAMETERS, gets a
 remark. timm's networks with learned positions have 0.988 or more."""
 
 
-def completed(builder: GraphBuilder, outputs: Sequence[int], number: int, *made: int) -> Graph:
+def completed(
+    builder: GraphBuilder,
+    outputs: Sequence[int],
+    number: int,
+    made: Mapping[int, int] = NO_OPERANDS,
+) -> Graph:
     """The finished graph, with all of its network's `number` parameters.
 
-    Parameters that are no operation's weights become `Graph.free`; `made`: the constants that are such
-    parameters or are computed from them. Many parameters that are no operand either get a remark, and count
-    as not trained.
+    Parameters that are no operation's weights become `Graph.free`; `made`: a constant that is such a
+    parameter, or is computed from it -> the parameter's elements. Many parameters that are no operand
+    either get a remark, and count as not trained.
     """
     graph = builder.build(outputs)
     rest = number - parameters(graph)
     operands = {i for o in graph.operations for i in o.inputs}.intersection(made)
-    unread = rest - sum(prod(graph.tensors[i].shape) for i in operands)
+    unread = rest - sum(made[i] for i in operands)
     if unread > FEW_PARAMETERS and unread > (1.0 - READ_SHARE) * number:
-        made = ()
+        builder.free.append((unread, ()))
+        rest -= unread
         builder.warnings.append(
-            f"{rest:,} of its {number:,} parameters are the weights of no operation: they take memory, and "
-            "are taken not to be trained"
+            f"{unread:,} of its {number:,} parameters are the weights of no operation: they take memory, "
+            "and are taken not to be trained"
         )
     if rest > 0:
-        builder.free.append((rest, made))
+        builder.free.append((rest, tuple(made)))
     return builder.build(outputs)
 
 

@@ -77,9 +77,14 @@ def _remarks(one: Graph, several: Graph) -> Iterator[str]:
     for how, which in {"grows faster than the": larger, "is as large for any": smaller}.items():
         if which.any():
             name = plain(one.operations[int(np.argmax(which))].full_name)
+            picks = {one.operations[i].kind for i in np.flatnonzero(which)} & {"gather", "scatter"}
+            nodes = (
+                " (if the first axis of its inputs is the nodes of a graph, wrap it so that its inputs "
+                "have a leading axis of 1)"
+            )
             yield (
                 f"{plural(int(which.sum()), 'operation')} whose result {how} batch, such as {name}: "
-                f"counted as if it grew with the batch"
+                f"counted as if it grew with the batch{nodes * (bool(picks) and which is smaller)}"
             )
 
 

@@ -60,22 +60,33 @@ def test_parameters_of_a_layer_that_runs_in_training_alone_are_told() -> None:
 class Positions(keras.layers.Layer):
     """Adds learned positions, as the guides of Keras do."""
 
-    def __init__(self, axis: bool) -> None:
+    def __init__(self, how: str) -> None:
         super().__init__()
-        self.rows, self.axis = keras.layers.Embedding(8, 512), axis
+        self.rows, self.how = keras.layers.Embedding(40, 512), how
+        self.rows.build((8,))
 
     def call(self, x: Any) -> Any:
-        steps = keras.ops.arange(8)
-        return x + self.rows(keras.ops.expand_dims(steps, 0) if self.axis else steps)
+        steps, table = keras.ops.arange(8), self.rows.embeddings
+        return (
+            x
+            + {
+                "rows": lambda: self.rows(steps),
+                "axis": lambda: self.rows(keras.ops.expand_dims(steps, 0)),
+                "slice": lambda: keras.ops.slice(table, (0, 0), (8, 512)),
+                "index": lambda: table[:8],
+                "take": lambda: keras.ops.take(table, steps, 0),
+            }[self.how]()
+        )
 
 
-@pytest.mark.parametrize("axis", [False, True])
-def test_positions_that_are_looked_up_without_an_input_are_trained(axis: bool) -> None:
+@pytest.mark.parametrize("how", ["rows", "axis", "slice", "index", "take"])
+def test_positions_that_depend_on_no_input_are_trained(how: str) -> None:
+    """All of their table, of which these inputs need eight rows."""
     x = keras.Input((8, 512))
-    model = keras.Model(x, Positions(axis)(x))
+    model = keras.Model(x, Positions(how)(x))
     graph = read_model(model)
     assert not any("no operation" in remark for remark in graph.warnings)
-    assert numbers_of(graph).trained == model.count_params() == 8 * 512
+    assert numbers_of(graph).trained == model.count_params() == 40 * 512
 
 
 def test_a_training_step_of_the_users_is_no_usual_one() -> None:

@@ -444,3 +444,35 @@ def test_what_stands_for_a_missing_package_is_left_alone() -> None:
     with pytest.raises(ImportError):
         hasattr(_WithMissing.reset, "__func__")
     assert lolat.read(Stores(lambda m: torch.ones(8)), (8,)).operations[0].kind == "dense"
+
+
+@pytest.mark.parametrize(
+    ("how", "is_fused"),
+    [
+        ({}, True),
+        ({"activation": "gelu"}, True),
+        ({"batch_first": False}, False),
+        ({"nhead": 1}, False),
+    ],
+)
+def test_a_fused_encoder_layer_is_told(how: dict[str, Any], is_fused: bool) -> None:
+    """PyTorch's own call tells whether it ran the fused function."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    ran: list[str] = []
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            ran.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    layer = nn.TransformerEncoderLayer(
+        **{"d_model": 8, "nhead": 2, "batch_first": True} | how
+    ).eval()
+    x = torch.zeros(1, 4, 8)
+    with torch.no_grad(), Names():
+        layer(x)
+    assert any("_transformer_encoder_layer_fwd" in name for name in ran) == is_fused
+    assert any("fused at inference" in w for w in lolat.read((layer, x)).warnings) == is_fused

@@ -67,3 +67,43 @@ def test_inputs_on_another_device_than_the_weights_are_refused_with_the_mend() -
     network = nn.Linear(8, 8).to("meta")
     refused((network, torch.zeros(1, 8)), "cpu and meta", "make its inputs on the device meta too")
     assert total(lolat.read((network, torch.zeros(1, 8, device="meta")))).flops == 64
+
+
+def test_buffers_of_the_batch_of_an_example_are_named() -> None:
+    class Cached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("cache", torch.zeros(8, 5, 4))
+
+        def forward(self, x: Any) -> Any:
+            return self.cache.index_copy(1, torch.tensor([2]), x)
+
+    with pytest.raises(NetworkError, match="made for one of 8: make them for 1"):
+        lolat.read((Cached(), torch.zeros(8, 1, 4)))
+
+
+def test_a_graph_of_nodes_needs_a_leading_axis() -> None:
+    """Its first axis is the nodes; with an axis of one in front the sizes are those of the example."""
+
+    class Convolution(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 8)
+
+        def forward(self, x: Any, edges: Any) -> Any:
+            y = self.layer(x)
+            return torch.zeros_like(y).index_add_(0, edges[1], y[edges[0]])
+
+    class Leading(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Convolution()
+
+        def forward(self, x: Any, edges: Any) -> Any:
+            return self.inner(x[0], edges[0])[None]
+
+    x, edges = torch.zeros(50, 16), torch.zeros(2, 300, dtype=torch.long)
+    told = " ".join(lolat.read((Convolution(), (x, edges))).warnings)
+    assert "leading axis of 1" in told
+    graph = lolat.read((Leading(), (x[None], edges[None])))
+    assert count(graph).total(1).flops == 50 * 16 * 8

@@ -401,3 +401,41 @@ def test_gradients_go_through_a_function_whose_forward_turns_them_off() -> None:
     learned = sum(p.numel() for p in network.parameters() if p.grad is not None)
     numbers = numbers_of(lolat.read((network, torch.zeros(1, 8))))
     assert (numbers.trained, numbers.frozen) == (learned, 0)
+
+
+def test_learned_queries_are_trained_beside_the_kernel_that_multiplies_them() -> None:
+    """A product of a parameter, expanded to the batch or not, has the parameters of its kernel alone."""
+
+    class Queries(nn.Module):
+        def __init__(self, how: str) -> None:
+            super().__init__()
+            self.query, self.how = nn.Parameter(torch.zeros(1, 16, 8)), how
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            sizes = (len(x), 1, 1)
+            query = self.query.expand(len(x), -1, -1) if self.how else self.query.repeat(sizes)
+            return self.attention(query, x, x)[0]
+
+    for how in ("", "expand"):
+        module = Queries(how)
+        graph = lolat.read((module, torch.zeros(1, 5, 8)))
+        assert [elements for elements, made in graph.free if made] == [16 * 8]
+        assert numbers_of(graph).trained == sum(p.numel() for p in module.parameters())
+
+
+def test_a_loss_is_no_conversion_to_float32() -> None:
+    """PyTorch's own cross entropy names the type that its input has; `float()` is the code's wish."""
+
+    class Loss(nn.Module):
+        def __init__(self, converts: bool) -> None:
+            super().__init__()
+            self.layer, self.converts = nn.Linear(8, 4), converts
+
+        def forward(self, x: Any, y: Any) -> Any:
+            x = self.layer(x)
+            return nn.functional.cross_entropy(x.float() if self.converts else x, y)
+
+    inputs = torch.zeros(2, 8), torch.zeros(2, dtype=torch.long)
+    found = [lolat.read((Loss(converts), inputs)).upcasts for converts in (False, True)]
+    assert found == [0, 1]

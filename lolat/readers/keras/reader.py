@@ -60,7 +60,7 @@ def read_model(model: Any, name: str = "", input_size: AnySize = None) -> Graph:
         reader.builder.warnings += remarks.inference_remarks(model)
         variables = {id(v): v for one in model._flatten_layers() for v in one._trainable_variables}
         number = sum(prod(v.shape) for v in variables.values())
-        graph = completed(reader.builder, found, number, *reader.variables)
+        graph = completed(reader.builder, found, number, reader.variables)
         several = KerasReader(graph.name, model, rule_of)
         return with_remarks(
             graph,
@@ -149,7 +149,8 @@ _OPERATORS = {"__add__": "add", "__sub__": "subtract", "__mul__": "multiply", "_
 
 
 _TURNS = (
-    "transpose", "swapaxes", "moveaxis", "reshape", "expand_dims", "cast", "convert_to_tensor"
+    "transpose", "swapaxes", "moveaxis", "reshape", "expand_dims", "cast", "convert_to_tensor", "slice",
+    "take",
 )  # fmt: skip
 
 
@@ -175,7 +176,7 @@ def _known_shapes(reader: KerasReader) -> Iterator[None]:
         def turned(x: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(x, *args, **kwargs)
             _, source = reader.turned.get(id(x), (x, x))
-            if isinstance(source, keras.Variable):
+            if isinstance(source, keras.Variable) and not isinstance(result, keras.KerasTensor):
                 reader.turned[id(result)] = result, source
             return result
 
@@ -198,6 +199,7 @@ def _known_shapes(reader: KerasReader) -> Iterator[None]:
 
     variable = keras.Variable
     methods = {m: operator(name, getattr(variable, m)) for m, name in _OPERATORS.items()}
+    methods["__getitem__"] = noted(variable.__getitem__)
     with (
         mock.patch.multiple(variable, **methods),
         mock.patch.multiple(keras.ops, **{n: noted(getattr(keras.ops, n)) for n in _TURNS}),

@@ -50,9 +50,12 @@ class KerasReader:
         self.shape = self.writer.shape
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
         self.alive: list[Any] = []  # symbolic tensors that must live, so that ids stay unique
-        self.variables: list[int] = []  # constants that are trained
+        self.variables: dict[
+            int, int
+        ] = {}  # constant -> elements of its variable, if no other has it
         # id -> (tensor made of a variable, the variable)
         self.turned: dict[int, tuple[Any, Any]] = {}
+        self.trained: dict[int, Any] = {}  # id -> variable among the operands
 
     def read(
         self, inputs: Sequence[Any], outputs: Sequence[Any], grow: Sequence[bool]
@@ -158,7 +161,8 @@ class KerasReader:
         made = self.writer.constant(tuple(value.shape))
         _, source = self.turned.get(id(value), (value, value))
         if getattr(source, "trainable", False):
-            self.variables.append(made)
+            self.variables[made] = 0 if id(source) in self.trained else prod(source.shape)
+            self.trained[id(source)] = source
             self.writer.builder.storages.append(((made,), -1))
         return made
 

@@ -65,7 +65,8 @@ class OnnxReader:
             if scheme := node.metadata_props.get(INT8):
                 self.writer.mark(start, INT8, scheme)
         outputs = [self.tensor(value) for value in self.graph.outputs]
-        return completed(self.builder, outputs, number, *self.writer.constants)
+        made = {t: self.writer.elements(t) for t in self.writer.constants}
+        return completed(self.builder, outputs, number, made)
 
     def bits(self, node: Any, start: int) -> float:
         """Bits per parameter of a quantized node, whose operations begin at `start`; 0 if not quantized.

@@ -112,7 +112,7 @@ class Parameters:
         with the batch.
         """
         weights = self._weights(sources, start)
-        owned = self._parameters(named, weights)
+        owned = self._parameters(named, weights, start)
         *others, largest = sorted(key for key, _ in owned) or [(0, 0, 0)]
         own_bias = not self._biases.issuperset(others)
         self._biases.update(others)
@@ -198,15 +198,20 @@ class Parameters:
         ]  # fmt: skip
 
     def _parameters(
-        self, named: Mapping[str, Any], weights: Sequence[int]
+        self, named: Mapping[str, Any], weights: Sequence[int], start: int
     ) -> list[tuple[Key, bool]]:
-        """The parameters of an operation, and True if it is learned there.
+        """The parameters of the operation from position `start` on, and True for each that is learned.
 
-        A buffer among its `weights` is a parameter that is not learned.
+        A buffer among its `weights` is a parameter that is not learned. What a kernel multiplies, such as
+        learned queries, is an operand and none of its parameters.
         """
+        new = self.writer.builder.operations[start:]
+        multiplied = {i for o in new if o.kind in kinds.KERNELS for i in o.inputs}
         buffers = {i for i in weights if i not in self.computed and not self.every.made_of.get(i)}
         known, found = self.tensors.known, []
         for value in pytree.tree_leaves(dict(named)):
+            if isinstance(value, torch.Tensor) and known.get(value) in multiplied:
+                continue
             *seen, root = self.tensors.viewed(value)
             is_learned = self.writer.detached.isdisjoint(known[t] for t in seen)
             is_buffer = (

@@ -126,12 +126,38 @@ def _run_as(model: Any, example: Any) -> Iterator[str]:
     yield from in_channels_last("its inputs are", formats_of(tensors_in(example)))
     if getattr(model, "aux_classifier", None) is not None:  # of torchvision's segmentation
         yield "its auxiliary head (aux_classifier) is counted: each call runs it, in evaluation mode too"
+    if any(map(_has_fused_path, model.modules())):
+        yield (
+            "PyTorch runs nn.TransformerEncoderLayer fused at inference without autocast; it is read as "
+            "single operations, which have more launches and take more memory"
+        )
     if lacking := sorted(_missing_kernels(model)):
         names = " and ".join(lacking)
         yield (
             f"read as transformers runs it without {names}; where that is installed, a GPU runs fused "
             "kernels, which take less time"
         )
+
+
+def _has_fused_path(layer: Any) -> bool:
+    """True for an encoder layer that PyTorch runs by one function in evaluation without gradients.
+
+    The conditions are those of `nn.TransformerEncoderLayer.forward` that no call decides.
+    """
+    from torch import nn
+
+    kind = nn.TransformerEncoderLayer
+    if not isinstance(layer, kind) or type(layer).forward is not kind.forward:
+        return False
+    attention = layer.self_attn
+    return bool(
+        attention.batch_first
+        and attention._qkv_same_embed_dim
+        and attention.in_proj_bias is not None
+        and attention.num_heads % 2 == 0
+        and layer.activation_relu_or_gelu
+        and layer.norm1.eps == layer.norm2.eps
+    )
 
 
 def _missing_kernels(model: Any) -> set[str]:

@@ -171,6 +171,15 @@ def _of_returned(model: Any, why: str, tensors: Sequence[Any]) -> str:
         return f"make its input floating point, as in torch.zeros({shape})"
     if axes is not None and first.dim() == axes + 1:
         return f"the first axis of an input is the batch: torch.zeros(1, {shape})"
+    if (
+        first.dim()
+        and (batch := first.shape[0]) > 1
+        and any(batch in b.shape for b in model.buffers())
+    ):
+        return (
+            f"it is read with a batch of 1, and its buffers and inputs are made for one of {batch}: make "
+            "them for 1"
+        )
     return "its inputs are those returned beside it: mend them there"
 
 

@@ -113,7 +113,9 @@ class Tracer(TorchDispatchMode):
             )
         if func.namespace == "aten" and not operations.is_known(base_name(schema)):
             with self:  # the operations that it consists of
-                result = func.decompose(*args, **kwargs)
+                upcasts, result = self.upcasts, func.decompose(*args, **kwargs)
+            if "dtype" not in kwargs:  # PyTorch's own code names the type that its input has
+                self.upcasts = upcasts
             if result is not NotImplemented:
                 return result
         if schema.name in operations.DYNAMIC_LINEAR:  # packed weights cannot be compared
