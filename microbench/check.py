@@ -77,14 +77,17 @@ class Measured:
 
 
 def read_cases(
-    networks: Sequence[str], batch_sizes: Sequence[int], input_size: Size = OWN_SIZE
+    backend: str, networks: Sequence[str], batch_sizes: Sequence[int], input_size: Size = OWN_SIZE
 ) -> list[tuple[Case, Graph]]:
     """Read each network once, and pair it with each batch size; errors: see `lolat.readers.read`, and
-    NetworkError for one that cannot run.
+    NetworkError for one that `backend` cannot run.
     """
     for spec in networks:
         check_has_code(spec)
-    graphs = {spec: read(spec, input_size.given) for spec in dict.fromkeys(networks)}
+    graphs = {}
+    for spec in dict.fromkeys(networks):
+        graphs[spec] = read(spec, input_size.given)
+        backends.check_runs(backend, spec, graphs[spec])
     sizes = dict.fromkeys(batch_sizes)
     return [(Case(spec, n, input_size), graph) for spec, graph in graphs.items() for n in sizes]
 

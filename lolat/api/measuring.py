@@ -181,7 +181,7 @@ def evaluate(
         progress.note(f"warning: {difference}; {_of_here(model, here)}")
     # Read before a framework is started.
     wanted = check.read_cases(
-        networks or DEFAULT_NETWORKS, batch_sizes or EVALUATED_BATCHES, as_size(input_size)
+        backend, networks or DEFAULT_NETWORKS, batch_sizes or EVALUATED_BATCHES, as_size(input_size)
     )
     references = check.references_of(points_of(model.latencies_file.document), backend)
     remark = None if wait else learn.busy(here | {"others_at_start": environment.others()}, BUSY)

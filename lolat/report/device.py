@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -79,6 +80,16 @@ OF_FRAMEWORK = {
     "onnxruntime": ("timm:resnet50", " network.onnx"),
 }
 """Framework -> a network for a first question, already read, and one for `evaluate`; others have Keras'."""
+
+
+def evaluated_here(framework: str | None) -> str | None:
+    """The networks of a first `lolat evaluate` that runs as printed; None if it would need a file, or a
+    package that is not installed.
+    """
+    _, timed = OF_FRAMEWORK.get(framework or "", ("", ""))
+    package, _, name = timed.strip().partition(":")
+    runs = not timed or (name and importlib.util.find_spec(package) is not None)
+    return timed if runs else None
 
 
 def learned(device: Device, path: str, name: str) -> Iterator[Part]:

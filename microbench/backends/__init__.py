@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from lolat.device.profile_remarks import BACKEND_OF
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, Tensor
 from lolat.parameters import TRAINING_BACKENDS
@@ -214,11 +215,23 @@ def open_own_network(spec: str, input_size: Size, is_own: Callable[[Any], bool],
     """A user's network; NetworkError if it is of another framework than the backend `name`."""
     network = open_network(spec, input_size, weights=True)
     if not is_own(network.model):
-        raise NetworkError(
-            f"{shortened(spec)!r} is no network of the {name} backend, which runs only those of its "
-            "framework; take a model that was learned with the network's own"
-        )
+        raise _of_another(spec, name)
     return network
+
+
+def check_runs(backend: str, spec: str, graph: Graph) -> None:
+    """NetworkError if the network `spec`, read as `graph`, is of a framework that `backend` cannot run."""
+    name, _ = split(backend)
+    own = BACKEND_OF.get(graph.framework, name)
+    if own != name:
+        raise _of_another(spec, name, f", as `lolat learn --backend {own}` makes")
+
+
+def _of_another(spec: str, name: str, how: str = "") -> NetworkError:
+    return NetworkError(
+        f"{shortened(spec)!r} is no network of the {name} backend, which runs only those of its framework; "
+        f"take a model that was learned with the network's own{how}"
+    )
 
 
 def environment_of(

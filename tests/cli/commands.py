@@ -191,7 +191,9 @@ class Measuring:
     def references_of(self, points: Sequence[Point], backend: str) -> list[tuple[Point, Any]]:
         return [] if self.ratio is None else [(p, None) for p in points[: self.networks]]
 
-    def read_cases(self, networks: Any, batch_sizes: Any, input_size: Any) -> list[check.Case]:
+    def read_cases(
+        self, backend: str, networks: Any, batch_sizes: Any, input_size: Any
+    ) -> list[check.Case]:
         return [check.Case(spec, n, input_size) for spec in networks for n in batch_sizes]
 
     def measure(

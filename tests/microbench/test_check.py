@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
+from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
@@ -45,13 +47,37 @@ def measure(*networks: str, backend: str = "fake", sizes: Sequence[int] = (1,)) 
     """Some networks, with the three of POINTS."""
     references = check.references_of(POINTS, "fake", OWN)
     with Runner(backend, "cpu") as runner:
-        return check.measure(runner, backend, check.read_cases(networks, sizes), references)
+        return check.measure(
+            runner, backend, check.read_cases(backend, networks, sizes), references
+        )
 
 
 def test_every_network_at_every_batch_size_none_twice() -> None:
-    cases = [case for case, _ in check.read_cases(["a", "b", "a"], [4, 1, 4], Size((96,)))]
+    cases = [case for case, _ in check.read_cases("fake", ["a", "b", "a"], [4, 1, 4], Size((96,)))]
     assert cases == [Case(name, n, Size((96,))) for name in ("a", "b") for n in (4, 1)]
     assert cases[0].key == "a 96 x4"
+
+
+@pytest.mark.parametrize(
+    ("backend", "framework", "own"),
+    [
+        ("torch+compile", "keras", "tensorflow"),
+        ("onnxruntime", "torch", "torch"),
+        ("tensorflow", "torch", "torch"),
+        ("torch+threads=1", "torch", ""),
+        ("onnxruntime", "onnx", ""),
+        ("tensorflow+jit", "keras", ""),
+    ],
+)
+def test_a_network_of_another_framework_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, backend: str, framework: str, own: str
+) -> None:
+    monkeypatch.setattr(check, "read", lambda *_: replace(graph(), framework=framework))
+    if not own:
+        assert len(check.read_cases(backend, ["a"], [1, 4])) == 2
+        return
+    with pytest.raises(NetworkError, match=f"'a' is no network of .* --backend {own}"):
+        check.read_cases(backend, ["a"], [1, 4])
 
 
 def test_networks_in_loops_of_their_own_with_those_of_the_model(device: FakeDevice) -> None:

@@ -122,6 +122,25 @@ def test_a_busy_or_unsteady_machine_is_no_drift(state: dict[str, Any]) -> None:
     assert judged(1.0, 1.0, 1.05, **state).holds
 
 
+@pytest.mark.parametrize(
+    ("framework", "installed", "last"),
+    [
+        ("tensorflow", False, "Next: lolat evaluate 'desk model.json'"),
+        ("torch", True, "Next: lolat evaluate 'desk model.json' timm:resnet50"),
+        ("torch", False, None),
+        ("onnxruntime", True, None),  # of which no network has a name
+    ],
+)
+def test_the_next_command_runs_as_printed(
+    monkeypatch: pytest.MonkeyPatch, framework: str, installed: bool, last: str | None
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: object() if installed else None)
+    where = dict(MODEL.file.document["environment"]) | {"framework": framework}
+    model = Model(dict(MODEL.file.document) | {"environment": where})
+    text = printed(judged(1.0, 1.0, 1.0, model=model), model)
+    assert [n for n in text.splitlines() if n.startswith("Next:")] == ([last] if last else [])
+
+
 def test_another_machine_is_said_with_its_differences() -> None:
     away = (Difference("processor", "a rack", "a desk"), Difference("threads", 64, 2))
     result = diagnosis(MODEL, away, remark="no gpu here")
