@@ -13,6 +13,8 @@ from lolat.api.profile_names import card_named, full_name
 from lolat.api.serving import serving_model
 from lolat.api.sheets import of_sheet
 from lolat.device.execution_modes import measured_models, on_card, with_file
+from lolat.device.remedies import bundled_twin
+from lolat.device.state import is_noisy
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.hardware.card_names import find_gpu
 from lolat.hardware.gpus import CPU, Gpu
@@ -101,6 +103,8 @@ def open_here(
         return loaded
     if state.remark is not None:
         say(f"{name}: {state.remark}; `lolat doctor {quote(name)}` takes 20 seconds")
+    if is_noisy(file) and (twin := bundled_twin(file, loaded.source)):
+        say(f"{name}: its interval is wide, as it was learned on an unsteady machine; {twin}")
     if as_learned is not False:
         return loaded
     from lolat.api.doctor import as_probed

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -18,7 +19,7 @@ from lolat.device.file import (
 from lolat.device.summary import FRAMEWORK_TITLES
 from lolat.errors import ModelFileError
 from lolat.hardware.card_names import card_of, device_name, find_gpu
-from lolat.hardware.environment import ANY_GPU
+from lolat.hardware.environment import ANY_GPU, Environment
 from lolat.hardware.gpus import CPU
 from lolat.io.paths import SHIPPED, bundled_folder
 from lolat.parameters import BACKENDS, TRAINING_BACKENDS
@@ -104,7 +105,28 @@ def bundled_of(processor: Mapping[str, Any], framework: str | None = None) -> st
     `processor`: its KIND, as the environment of a profile has it.
     """
     found = [(path.stem, file.environment) for path, file in _of_processor(processor, SHIPPED)]
-    found = [one for one in found if one[1].framework == framework] or found
+    return _bundled([one for one in found if one[1].framework == framework] or found)
+
+
+def bundled_twin(file: DeviceFile, source: str) -> str:
+    """A clause on the bundled profile learned as this one, on a processor of its KIND with its threads
+    and options; "" if there is none. `source`: the path of `file`.
+    """
+    own = file.environment
+    return _bundled(
+        [
+            (path.stem, other.environment)
+            for path, other in _of_processor(own.processor or {}, SHIPPED)
+            if _run_of(other.environment) == _run_of(own)
+            and path.resolve() != Path(source).resolve()
+        ]
+    )
+
+
+_run_of = attrgetter("framework", "threads", "jit", "compile", "channels_last", "half")
+
+
+def _bundled(found: Sequence[tuple[str, Environment]]) -> str:
     if not found:
         return ""
     told = ", ".join(

@@ -14,6 +14,7 @@ from lolat.device.device import Device
 from lolat.device.intervals import conformal_quantile, t_quantile
 from lolat.device.predictors.formula import CONSTANT, Formula
 from lolat.device.predictors.two_regime import TwoRegime
+from lolat.device.remedies import bundled_twin
 from lolat.device.summary import Families, Rate, families_of, headline, mode_words, span
 from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS
@@ -101,6 +102,8 @@ def learned(device: Device, path: str, name: str) -> Iterator[Part]:
     yield from device_lines(device)
     yield from section_lines(device)
     yield from ("", f"written: {plain(path)}")
+    if where.is_learned and (twin := bundled_twin(file, path)):
+        yield Paragraph(twin)
     named, lolat = quote(plain(name)), quote(program())
     network, timed = OF_FRAMEWORK.get(where.framework or "", ("keras:ResNet50", ""))
     kernels = file.kernels

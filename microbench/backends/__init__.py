@@ -224,7 +224,7 @@ def check_runs(backend: str, spec: str, graph: Graph) -> None:
     name, _ = split(backend)
     own = BACKEND_OF.get(graph.framework, name)
     if own != name:
-        raise _of_another(spec, name, f", as `lolat learn --backend {own}` makes")
+        raise _of_another(spec, name, f" (--backend {own})")
 
 
 def _of_another(spec: str, name: str, how: str = "") -> NetworkError:

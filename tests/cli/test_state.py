@@ -56,6 +56,30 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     return made
 
 
+@pytest.mark.parametrize(
+    ("change", "twin"),
+    [
+        ({}, "epyc-zen5-2t-torch (PyTorch, 2 threads)"),
+        ({"framework": "onnxruntime"}, "epyc-zen5-2t-onnxruntime (ONNX Runtime, 2 threads)"),
+        ({"threads": 1}, ""),
+        ({"compile": True}, ""),
+    ],
+)
+def test_the_bundled_twin_of_a_noisy_profile_is_named(
+    lolat: Command, desk: Desk, change: dict[str, Any], twin: str
+) -> None:
+    """The one of its processor, framework, threads and options, which is none for a compiled profile."""
+    facts = {"name": "AMD EPYC", "vendor": "AuthenticAMD", "family": 26, "model": 2}
+    desk.where |= {"framework": "torch", "processor": facts, **change}
+    desk.facts = facts
+    for repeatability in (0.1, 3.33):
+        desk.write(repeatability=repeatability)
+        said = lolat.done("predict", desk.path, "A").err
+        told = bool(twin) and repeatability > 1
+        assert (f"bundled for this very processor: {twin}; ask" in said) == told
+        assert ("bundled for" in said) == told
+
+
 @pytest.mark.parametrize("command", ASKED)
 def test_an_old_model_is_told_once_on_stderr(lolat: Command, desk: Desk, command: str) -> None:
     ask = (command, "local", "keras:A", *ASKED[command])

@@ -117,7 +117,10 @@ def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert " · measured in 175 s" in " ".join(line.strip() for line in lines[:3])
     wanted = "  the machine: blocks measured again differ by 4.8 %; times repeat within 6.1 %"
     assert wanted in lines
-    assert "written: my models/a.json" in lines
+    at = lines.index("written: my models/a.json")
+    assert lines[at + 1].startswith(
+        "bundled for this very processor: epyc-2t (TensorFlow, 2 threads)"
+    )
     assert lines[-2].startswith(
         "Next: lolat report 'my models/a.json' keras:ResNet50 · lolat evaluate"
     )
