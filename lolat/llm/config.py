@@ -354,6 +354,8 @@ def _kind_of(config: Config) -> tuple[str, _Kind]:
         return name, _KINDS[name]
     why = next((why for why, names in _OTHERS.items() if re.fullmatch(names, name)), "is not known")
     hint = f"expected one of {', '.join(_KINDS)}"
+    if config.source.endswith(".json"):
+        hint += f"; as a network, predict and cost read transformers:{config.source}"
     raise config.refused(f"the architecture {shortened(name)!r} {why}", "unknown-decoder", hint)
 
 

@@ -90,7 +90,7 @@ def content_of_columns(columns: Collection[str]) -> Content:
         return EPOCHS
     if {"tpot_ms", "itl_mean_ms"} & {*columns} or ("model" in columns and {*columns} & OF_SERVING):
         return SERVED
-    if "tokens_per_s_per_gpu" in columns:
+    if {"tokens_per_s_per_gpu", "micro_batch_size"} & {*columns}:
         return RUNS
     if "op" in columns:
         return KERNELS if "dtype" in columns else OPERATIONS
