@@ -200,7 +200,8 @@ class Model(Device):
 
         A decoder is its config.json, as for `llm`, with `input_size` tokens in a sequence. `batch_size`:
         samples on each device; "auto", the default: the fewest within 2 % of the best speed. `precision`:
-        "best": the fastest of fp32, tf32, amp, and of both layouts of images.
+        "best", of a network the default of a GPU's name ("a100"): the fastest of fp32, tf32, amp, and of
+        both layouts of images. Profiles of other names ("a100-fp32", a file) answer as measured.
 
         Returns a `Cost`; for several batch sizes or ways of `checkpointing` `Costs`. If no training was
         measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the

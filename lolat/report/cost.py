@@ -13,6 +13,7 @@ from lolat.report.cost_table import (
     across,
     alike_words,
     batch_words,
+    chosen_words,
     columns,
     compared_links,
     ends_words,
@@ -82,27 +83,23 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
 
 
 def _alternative_lines(
-    cost: Cost, tried: Collection[str | None] = (), is_fastest: bool = False
+    cost: Cost, tried: Collection[str | None] = (), is_fastest: bool = False, on: str = ""
 ) -> Iterator[str]:
     """Lines on shorter iterations without checkpointing, and in another execution mode.
 
     `tried`: kinds of checkpointing that have answers of their own; `is_fastest`: True if no other mode is
-    tried.
+    tried; `on`: the device, beside others.
     """
     if cost.fits is False:
         return
+    without, within = (f"On {on} without", f"On {on} in") if on else ("Without", "In")
     if NONE not in tried and (other := without_checkpointing(cost)):
         best = Choice.of(other.cost, other.cost.best)
         total = f" ({best.words})" * bool(best.total_s)
-        yield f"Without checkpointing it takes {other.share:.2f} times as long: {other.options}{total}"
+        yield f"{without} checkpointing it takes {other.share:.2f} times as long: {other.options}{total}"
     if not is_fastest and (other := faster(cost)):
         mode, share = Choice.of(other.cost, other.cost.options[0]).mode_words, f"{other.share:.2f}"
-        if BEST in other.options:
-            same = other.cost.precision == cost.precision
-            what = "execution mode" if same else "precision"
-            yield f"Not its fastest {what}: {other.options} takes {share} times as long ({mode})"
-        else:
-            yield f"In {mode} it takes {share} times as long: {other.options}"
+        yield f"{within} {mode} it takes {share} times as long: {other.options}"
 
 
 def _alternatives_of(costs: Costs) -> Iterator[Sentence]:
@@ -112,9 +109,8 @@ def _alternatives_of(costs: Costs) -> Iterator[Sentence]:
     for cost in [best.cost] if best else costs.answers:
         # Choices tell other launches themselves; a device in its fastest precision has no other mode.
         is_fastest = costs.precision == BEST and (bool(costs.better_launch) or not cost.host_bound)
-        on = f"On {cost.card}: " * several
-        if lines := [*_alternative_lines(cost, tried, is_fastest)]:
-            yield from (Sentence(on + line) for line in lines)
+        if lines := [*_alternative_lines(cost, tried, is_fastest, cost.card * several)]:
+            yield from map(Sentence, lines)
             return
 
 
@@ -132,7 +128,9 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     is_table = cost.fits is not False and (is_asked or several)
     before = [
         *([no_room(cost)] if cost.fits is False else []),
-        " · ".join(filter(None, (title, plain(of), training_mode_words(cost)))),
+        " · ".join(
+            filter(None, (title, plain(of), training_mode_words(cost) + chosen_words(cost)))
+        ),
         *(_choice_lines(cost) if is_table else _iteration_lines(cost)),
         *_alternative_lines(cost),
         *update_lines([CostRow(cost, option) for option in cost.timed]),

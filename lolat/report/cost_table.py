@@ -10,6 +10,7 @@ from typing import Any
 from lolat.device.prediction import CLOSE
 from lolat.device.summary import IN_TF32, LAYOUTS
 from lolat.hardware.prices import provider_of
+from lolat.parameters import BEST
 from lolat.report.llm import LEGEND
 from lolat.report.ranked import Rated, apart_words
 from lolat.report.tables import Column, Screen, ends_of
@@ -140,6 +141,12 @@ def training_mode_words(cost: Cost) -> str:
     """The precision, the launch unless it is `eager`, the layout if it matters, the checkpointing."""
     precision = cost.precision and cost.precision + IN_TF32 * cost.tf32
     return mode_text(precision, cost.launch, LAYOUTS[cost.channels_last], cost.checkpointing)
+
+
+def chosen_words(cost: Cost) -> str:
+    """A clause that the precision and layout are the fastest ones, if these were chosen; else ""."""
+    is_chosen = cost.again is not None and cost.again.asked.precision == BEST
+    return " (its fastest; --precision takes another)" * (is_chosen and not cost.sequence_length)
 
 
 def columns(answer: Cost | Costs) -> list[Column]:

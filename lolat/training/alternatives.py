@@ -75,7 +75,7 @@ def other_modes(cost: Cost) -> Iterator[Cost | None]:
         return
     asked = cost.again.asked
     more: dict[str, Any] = {"channels_last": True} if asked.precision else {"precision": BEST}
-    more = more if cost.sequence_length is None else {}
+    more = {} if cost.sequence_length or asked.precision == BEST else more
     changes = [more | ({"launch": GRAPH} if cost.host_bound else {})]
     if cost.missed and not asked.launch:
         changes += [more | {"launch": launch} for launch in (COMPILED, GRAPH)]
@@ -89,7 +89,8 @@ def faster(cost: Cost) -> Alternative | None:
         return None
     asked, share = cost.again.asked, cost.options[0].samples_per_s / other.options[0].samples_per_s
     is_last = other.channels_last and not asked.channels_last
-    options = ["--channels-last"] * bool(is_last) if asked.precision else [f"--precision {BEST}"]
+    options = [f"--precision {BEST}"] * (asked.precision is None)
+    options += ["--channels-last"] * bool(is_last and asked.precision not in (None, BEST))
     options += [f"--launch {GRAPH}"] * cost.host_bound
     return Alternative(other, share, " ".join(options)) if share < NEAR_SPEED else None
 

@@ -25,7 +25,7 @@ from lolat.device.question import (
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import AMP, BFLOAT16, COMPILED, EAGER, FLOAT16, GRAPH, PRECISION_OF
-from lolat.hardware.card_names import find_gpu, short_name
+from lolat.hardware.card_names import find_gpu, is_card, short_name
 from lolat.hardware.gpus import usable_bytes
 from lolat.hardware.prices import price_list
 from lolat.hardware.rental import ALMOST, rental_of
@@ -276,7 +276,7 @@ def compare(
     InputError if no device can answer, or has a price that a limit of money needs.
     """
     trained = read_question(network, asked.input_size)
-    asked = with_update(asked, trained)
+    asked = replace(with_update(asked, trained), precision=asked.precision or BEST)
     if isinstance(trained, Graph):
         for checkpointing in several(asked.checkpointing):
             tuned(trained, asked.tune, checkpointing)  # an error of the question is raised once
@@ -302,17 +302,22 @@ def compare(
     if not answers:
         raise no_device(left_out)
     check_priced(answers)
-    return with_modes(joined(answers, left_out, asked.precision or BEST))
+    return with_modes(joined(answers, left_out, asked.precision))
 
 
 def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Costs:
     """Predict the cost of training on `device`, with each of several batch sizes and ways to checkpoint, or
     on each number of devices that share a global batch; the network is read once.
 
-    For BEST the device answers in its fastest precision and layout of images.
+    For BEST the device answers in its fastest precision and layout of images, and so does a device that was
+    loaded by the name of a card, unless a precision was asked of it. Profiles of other names, as
+    "a100-fp32" and files, answer as measured.
     """
     trained, most = read_question(network, asked.input_size), _most_devices(asked)
     asked = replace(asked, batch_size=AUTO) if asked.batch_size is None else asked
+    has_mode = asked.precision or device.asked.precision or not is_card(device.label)
+    if isinstance(trained, Graph) and not has_mode:
+        asked = replace(asked, precision=BEST)
     ask = partial(_ask, device, trained, most)
     answers = [_shared(ask, one, network) for one in _questions(asked)]
     check_priced(answers)
@@ -384,7 +389,7 @@ def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion
     Of those within TIED it is the one that needs the least memory.
     """
     costs, errors = list[Cost](), list[LolatError]()
-    is_best = asked.precision in (None, BEST)
+    is_best = asked.precision == BEST
     questions = [replace(asked, precision=None if is_best else asked.precision)]
     if is_best and isinstance(trained, Graph):
         is_half = model.file.has_latencies and model.file.mode.dtype in (FLOAT16, BFLOAT16)

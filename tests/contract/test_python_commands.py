@@ -96,3 +96,26 @@ def test_many_are_of_one_type_however_many(folder: Path) -> None:
     costs = [lolat.compare("net.json", n, on=ON[:1], samples=100) for n in (4, [4], [4, 8])]
     assert {type(c).__name__ for c in costs} == {"Costs"}
     assert [len(c.answers) for c in costs] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("device", "mode"),
+    [("a100", ("amp", True)), ("a100-fp32", ("fp32", None)), ("rtx-4090-amp", ("amp", False))],
+)
+def test_a_card_trains_in_its_fastest_mode_alone_as_beside_others(
+    device: str, mode: tuple[str, bool | None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A profile that names its mode answers in that one. The command and Python say the same."""
+    network = "timm:resnet18"
+    asked = {"batch_size": 64, "samples": 10**5, "replicas": 1}
+    alone = lolat.load(device).cost(network, **asked)
+    words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in asked.items())
+    assert run(commands, shlex.split(f"cost {device} {network} {words} --json"), "lolat") == 0
+    assert json.loads(json.dumps(alone.to_dict())) == without_schema(capsys.readouterr().out)
+    assert (alone.precision, alone.channels_last) == mode
+    (beside,) = lolat.compare(network, on=device, **asked).answers
+    assert (beside.precision, beside.channels_last) == ("amp", True)
+    assert (alone.options == beside.options) == (device == "a100")
+    own = lolat.load(device).run_as("tf32").cost(network, **asked)
+    assert own.precision == "tf32"
+    assert ("its fastest" in alone.report()) == (device == "a100")

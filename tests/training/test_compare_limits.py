@@ -116,7 +116,7 @@ def test_a_layout_that_keeps_the_money_is_told_where_the_default_does_not(lolat:
         assert done.code == 3
         assert "; --channels-last (1 x rtx-4090 " in done.err
         lolat.done("cost", *on, *given, *limit, "--channels-last")
-    told = lolat("cost", "rtx-4090", *about.split(), *limit).err
+    told = lolat("cost", "rtx-4090-amp", *about.split(), *limit).err
     assert "; --precision amp --channels-last (1 x rtx-4090 " in told
     least = lolat("cost", "rtx-4090", *given, "--max-dollars", f"{0.01 * last:.5f}")
     assert least.code == 3
