@@ -18,12 +18,12 @@ from lolat.device.file import new_document, read, write
 from lolat.device.intervals import normal_quantile
 from lolat.io.paths import list_models
 from lolat.llm import calibration, fit, operation_tables
-from lolat.llm.answer import ServedNames
 from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, ServedRow, ServingSection, operation_ms, section_of, specs_of
 from lolat.llm.load import Load
 from lolat.llm.names import find_decoder
 from lolat.llm.question import ServingQuestion
+from lolat.llm.row_parts import ServedNames
 from lolat.llm.served_rows import read_served
 from lolat.llm.sizing import Sizing
 from lolat.llm.steps import deployment_of

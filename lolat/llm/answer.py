@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from lolat.device.intervals import normal_quantile
 from lolat.device.limits import VERDICTS
@@ -40,15 +40,6 @@ RATE = "rate"
 """The name of the rate among names of times with a limit."""
 
 
-class ServedNames(NamedTuple):
-    """The device of a row as asked for, its profile, and the framework and GPU of the profile."""
-
-    device: str
-    profile: str
-    framework: str
-    gpu: str
-
-
 @dataclass(frozen=True, repr=False)
 class ServingConfig(Result):
     """A language model served on a number of GPUs under one load.
@@ -72,10 +63,11 @@ class ServingConfig(Result):
     million output tokens and their prompts; `dollars_per_month`: for 730 hours. `rented`: the machines that
     cost `dollars_per_hour`; `rented_gpus`: all of their GPUs. `within`: True if it fits and keeps the
     limits. `verdicts`: by limit, "ttft" and "tpot", "yes" if the whole interval keeps it, "likely" if the
-    time does, else "unlikely", or "no" if no part of the interval does; of `sure` "yes" or "no". `verdict`:
-    the worst of these and of that on the rate, "no" for what does not fit; None without limits. `chance`:
-    the probability, to 0.05, that the least sure limit is kept; None without a `verdict`. `in_domain`: True
-    if such loads were served and their operations timed; `extrapolated`: the reasons if not, in words.
+    time does, else "unlikely", or "no" if no part of the interval does, and none better than that on the
+    rate; of `sure` "yes" or "no". `verdict`: the worst of these and of that on the rate, "no" for what does
+    not fit; None without limits. `chance`: the probability, to 0.05, that the least sure limit is kept;
+    None without a `verdict`. `in_domain`: True if such loads were served and their operations timed;
+    `extrapolated`: the reasons if not, in words.
     """
 
     model: str
@@ -221,7 +213,10 @@ class ServingConfig(Result):
     def judge(self, asked: ServingQuestion) -> dict[str, str]:
         """Return `verdicts`; {} for a row that is overloaded or has no times."""
         is_sure, limited = asked.sure is not None, () if self.saturated else self._limited(asked)
-        return {one.name: one.verdict(is_sure) for one in limited if one.name != RATE}
+        told = {one.name: one.verdict(is_sure) for one in limited}
+        # No time stays where requests pile up; of `sure` a remark says so.
+        least = "yes" if is_sure else told.get(RATE, "yes")
+        return {n: max(word, least, key=VERDICTS.index) for n, word in told.items() if n != RATE}
 
     def verdict_on(self, asked: ServingQuestion) -> str | None:
         """Return `verdict`."""
@@ -319,6 +314,13 @@ class ServingConfig(Result):
     def drained_rate(self) -> float:
         """The requests a second up to which a queue that a burst leaves drains; infinite without a rate."""
         return min(self.largest_rate or math.inf, self.backlog_rate or math.inf)
+
+    @property
+    def may_queue(self) -> bool:
+        """True if no time is unbounded, but no queue drains where the largest rate is at its lower end."""
+        low, _ = self.largest_rate_interval or (math.inf, 0.0)
+        piled = (self.request_rate or 0.0) * (self.largest_rate or 0.0) / low > self.drained_rate
+        return piled and (self.ttft_interval_ms or (0.0, 0.0))[1] is not None
 
     @property
     def may_pile_up(self) -> bool:

@@ -1,4 +1,4 @@
-"""Parts of a served row: its split, its times, the distance of a time to its limit, rented machines."""
+"""Parts of a served row: names, split, times, the distance of a time to its limit, rented machines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from lolat.device.limits import within_limit
 
 Ends = tuple[float, float] | None
 """The interval of a time, in ms; None if it is not known."""
+
+
+class ServedNames(NamedTuple):
+    """The device of a row as asked for, its profile, and the framework and GPU of the profile."""
+
+    device: str
+    profile: str
+    framework: str
+    gpu: str
 
 
 class Split(NamedTuple):

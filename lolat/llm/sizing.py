@@ -14,7 +14,7 @@ from lolat.arrays import np
 from lolat.device.intervals import normal_quantile
 from lolat.errors import AnswerIsNo
 from lolat.llm.alternatives import enough_in_other_dtype, in_other_dtypes, near_miss, surely_row
-from lolat.llm.answer import BREAKDOWN, ServedNames, ServingAnswer, ServingConfig, best_of
+from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval, tail
 from lolat.llm.gpu import CALIBRATED_AT, GPU, ServingSection
@@ -30,7 +30,7 @@ from lolat.llm.remarks import (
     replicas_left_out,
     slower_links,
 )
-from lolat.llm.row_parts import RentedMachines, Split
+from lolat.llm.row_parts import RentedMachines, ServedNames, Split
 from lolat.llm.scheduler import Event
 from lolat.llm.server import RequestTimes, Server
 from lolat.llm.steps import (

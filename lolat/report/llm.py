@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from lolat.device.question import several
 from lolat.hardware.rental import GIVEN
-from lolat.llm.answer import ServingAnswer, ServingConfig
+from lolat.llm.answer import ServingAnswer, ServingConfig, best_of
 from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
@@ -17,8 +17,10 @@ from lolat.llm.row_parts import Time, TokenTimes
 from lolat.report.llm_offers import (
     a_month,
     at_load,
+    chance_cell,
     chance_words,
     has_more,
+    is_probable,
     near_lines,
     offer,
     other_dtype_lines,
@@ -49,6 +51,7 @@ LEGEND = (
     "yes / no: the whole interval keeps / misses the limit; likely / unlikely: only the predicted time "
     "keeps / misses it."
 )
+QUEUE = "a queue may stay"
 SURE_LEGEND = "yes / no: the whole interval keeps the limit / does not."
 LEAST_SHARE = 0.02
 WIDE = 5.0
@@ -110,14 +113,16 @@ def row_words(row: ServingConfig, best: str = "") -> str:
     words = "may be overloaded" if row.may_pile_up else words
     outside = "extrapolated" if row.in_domain is False else ""
     waits = "waits for memory" if row.waits_for_memory else ""
-    is_unsure = row.verdict in ("likely", "unlikely") and {*(row.verdicts or {}).values()} <= {
-        "yes"
-    }
-    queue = "a queue may stay" if is_unsure else ""
+    queue = QUEUE if _may_queue(row) else ""
     idle = (row.rented_gpus or row.gpus) - row.gpus
     paid = f"{plural(idle, 'GPU')} idle" if idle else ""
     busy = f"{percent(row.utilization or 0.0)} busy" if row.is_idle else ""
     return ", ".join(filter(None, [words, busy, queue, waits, paid, outside]))
+
+
+def _may_queue(row: ServingConfig) -> bool:
+    """True if a row's limits are missed by a queue alone, at the slow end of the error."""
+    return row.verdict in ("likely", "unlikely") and row.may_queue
 
 
 def load_line(rows: Sequence[ServingConfig]) -> str:
@@ -198,6 +203,7 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
         Column("expert parallel", lambda r: r.expert_parallel if experts else None, short="EP"),
         Column("attention groups", lambda r: r.attention_data_parallel if groups else None, short="DP"),
         *_judged_columns(answer.asked, rows),
+        Column("chance", lambda r: chance_cell(r, answer.asked)),
         replace(whole, screen="hidden"),
         Column(OF_GPU, lambda r: None if arrives else r.tokens_per_s_gpu, digits,
                short="tokens/s/GPU"),
@@ -309,6 +315,7 @@ def _best_lines(answer: ServingAnswer) -> Iterator[str]:
         of = at_load(row, len(loads) == 1)
         if best := bests.get(load):
             yield _best_words(best, asked, of)
+            yield from _probably_words(best, [*answer.served, *answer.surer], asked)
             yield from _surely_words(best, sure.get(load), cheaper.get(load), asked)
             told = cheaper.get(load)
             if told is None or not any(_is_same(told, row) for row in answer.surer_at_price):
@@ -353,6 +360,18 @@ def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
         yield f"{words[0].upper()}{words[1:]}."
 
 
+def _probably_words(
+    best: ServingConfig, rows: Sequence[ServingConfig], asked: ServingQuestion
+) -> Iterator[str]:
+    """A line on the best row that probably keeps the limits, if the best one of its load does not, unless
+    that row surely does.
+    """
+    if asked.sure is None and not is_probable(best):
+        same = [row for row in rows if row.load == best.load and is_probable(row)]
+        if (row := best_of(same, asked)) and not row.is_sure(asked):
+            yield f"Probably: {offer(row)}{chance_words(row, asked)}."
+
+
 def _surely_words(
     best: ServingConfig, surer: ServingConfig | None, cheaper: ServingConfig | None, asked: ServingQuestion
 ) -> Iterator[str]:  # fmt: skip
@@ -388,6 +407,10 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
         chance = percent(sure_chance(asked))
         of = "by these intervals (docs/results/index.md: how many times lay inside)"
         yield f"{words} Surely: the upper end keeps the limit, a chance of {chance} {of}."
+    if any(chance_cell(row, asked) for row in rows):
+        yield "chance: that a row keeps its least sure limit."
+    if any(map(_may_queue, rows)):
+        yield f"{QUEUE}: requests pile up if the server is as slow as its error allows; then no time stays."
     if any(high == math.inf for row in rows for _, (_, high) in _ends(row, asked)):
         yield "unbounded: requests pile up if the server is as slow as the interval allows."
     splits = (

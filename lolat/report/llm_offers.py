@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from lolat.llm.answer import NEAR, ServingConfig
 from lolat.llm.question import ServingQuestion
+from lolat.report.ranked import PROBABLE
 from lolat.units import digits, dollars, percent
 
 EXTRAPOLATED = " (extrapolated, with a wider interval)"
@@ -21,6 +22,24 @@ def chance_words(row: ServingConfig, asked: ServingQuestion) -> str:
     sure = sure_chance(asked)
     about = f"about {percent(chance)}" if chance < sure else f"just under {percent(sure)}"
     return f"; keeps the limits with a chance of {about}{' (else requests pile up)' * is_rate}"
+
+
+def chance_cell(row: ServingConfig, asked: ServingQuestion) -> str | None:
+    """The chance that a row keeps all limits, in a cell; None if it is not known, or is to be sure."""
+    chance, sure = row.chance, sure_chance(asked)
+    if chance is None or asked.sure is not None or row.tpot_ms is None or row.saturated:
+        return None
+    if row.verdict == "yes" or row.is_sure(asked):
+        # A time without an interval may keep its limit with any chance.
+        return f"> {percent(sure)}" if row.verdict == "yes" else None
+    return (
+        f"< {percent(min(max(chance, 0.05), sure))}" if not 0.0 < chance < sure else percent(chance)
+    )
+
+
+def is_probable(row: ServingConfig) -> bool:
+    """True if a row keeps all limits with a chance of at least PROBABLE."""
+    return row.is_good and (row.chance or 0.0) >= PROBABLE
 
 
 def sure_chance(asked: ServingQuestion) -> float:

@@ -43,6 +43,7 @@ from lolat.report.llm_offers import (
     a_month,
     at_load,
     chance_words,
+    is_probable,
     near_lines,
     other_dtype_lines,
     room,
@@ -75,7 +76,7 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
 
 def after_lines(found: ComparedModels) -> Iterator[str]:
     """The words of the table explained, prices, and the devices left out."""
-    rows = [row for some in found.loads.values() for row in some.values()]
+    rows = compared_table(found).rows
     for some in found.loads.values():
         if dear := dear_rows(found, some):
             each = ", ".join(f"{plain(name)} ({a_month(row)})" for name, row in dear.items())
@@ -159,6 +160,7 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
         what = f"{plain(name)}, {row.gpus_words}, {price_of(row)}{outside}{tied}"
         yield f"{called}{known}{under}: {what}{chance_words(row, asked)}."
         if asked.has_limits and asked.sure is None and not row.is_sure(asked):
+            yield from _probably_cheapest(found, rows, row)
             yield _surely_cheapest(found, rows)
         yield from surer_lines(found.full[name].surer_at_price, row, asked, f"{plain(name)}, ")
         if row.request_rate is None:
@@ -220,6 +222,22 @@ def _surest(
     sure = found.sure_rows(rows)
     name = found.leaders(sure)["cheapest"]
     return None if name is None else (name, sure[name])
+
+
+def _probably_cheapest(
+    found: ComparedModels, rows: Mapping[str, ServingConfig], best: ServingConfig
+) -> Iterator[str]:
+    """A line on the cheapest device that probably keeps the limits under the load of rows, if the best row
+    does not; none if a row that surely does costs no more.
+    """
+    probable = {name: row for name, row in rows.items() if is_probable(row)}
+    name, surest = found.leaders(probable)["cheapest"], _surest(found, rows)
+    if is_probable(best) or name is None or (row := probable[name]).is_sure(found.asked):
+        return
+    if surest is None or (row.dollars_per_million or 0.0) < (surest[1].dollars_per_million or 0.0):
+        outside = ", extrapolated" * (row.in_domain is False)
+        what = f"{plain(name)}, {row.gpus_words}, {price_of(row)}{outside}"
+        yield f"Probably: {what}{chance_words(row, found.asked)}."
 
 
 def _surely_cheapest(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> str:

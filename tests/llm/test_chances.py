@@ -111,9 +111,56 @@ def test_a_row_whose_queue_never_drains_keeps_no_limits(likely: ServingAnswer) -
         assert ("a queue never drains" in row_words(one)) == (not drains)
         assert one.words().endswith("; a queue never drains") == (not drains)
     assert replace(row, backlog_rate=rate).least_sure(asked) == (0.5, True)
-    for times, may_stay in (("yes", True), ("likely", False)):  # else the rate alone is unsure
-        told = row_words(replace(row, verdict="likely", verdicts={"tpot": times}), "best")
-        assert told == "best" + ", a queue may stay" * may_stay
+
+
+def test_a_row_whose_rate_is_only_likely_has_no_sure_time(likely: ServingAnswer) -> None:
+    """A limit of the token that its whole interval keeps, and a queue that drains by the prediction."""
+    row = likely.chosen
+    rate, (_, high) = row.request_rate or 0.0, row.tpot_interval_ms or (0.0, 0.0)
+    asked = replace(likely.asked, max_tpot_ms=2.0 * high)
+    for low, word in ((1.01, "yes"), (0.9, "likely")):
+        one = replace(row, largest_rate=1.2 * rate, largest_rate_interval=(low * rate, 2.0 * rate),
+                      backlog_rate=None, ttft_interval_ms=(1.0, 9.0))  # fmt: skip
+        one = replace(one, verdict=one.verdict_on(asked), verdicts=one.judge(asked))
+        assert (one.verdict, one.verdicts) == (word, {"tpot": word})
+        assert row_words(one, "best") == "best" + ", a queue may stay" * (word == "likely")
+        unbounded = replace(one, ttft_interval_ms=(1.0, None))
+        assert "queue" not in row_words(unbounded), "the interval of the first token says so"
+        text = replace(likely, served=(one,), chosen=one, asked=asked).report()
+        assert ("a queue may stay: requests pile up" in text) == (word == "likely")
+
+
+def test_each_row_has_its_chance(likely: ServingAnswer) -> None:
+    lines = likely.report().splitlines()
+    start = next(n for n, line in enumerate(lines) if "  chance  " in line)
+    at = lines[start].index("chance") + len("chance")
+    cells = [line[:at].split("  ")[-1].strip() for line in lines[start + 1 :][: len(likely.served)]]
+    rows = sorted(likely.served, key=lambda row: row is not likely.chosen)
+    assert cells == [
+        "> 95 %" if row.verdict == "yes" else f"{100 * (row.chance or 0.0):.0f} %" for row in rows
+    ]
+    assert "chance: that a row keeps" in likely.report()
+    sure = likely.asked.coverage * 100.0
+    assert "  chance  " not in replace(likely, asked=replace(likely.asked, sure=sure)).report()
+
+
+@pytest.mark.parametrize(
+    ("first", "middle", "is_told"), [(0.55, 0.85, True), (0.8, 0.85, False), (0.55, 0.75, False)]
+)
+def test_the_probable_choice_is_named_between_a_doubtful_and_a_sure_one(
+    likely: ServingAnswer, first: float, middle: float, is_told: bool
+) -> None:
+    best = replace(likely.chosen, chance=first)
+    price = 1.1 * (best.dollars_per_hour or 0.0)
+    other = replace(best, chance=middle, gpus=7, dollars_per_hour=price,
+                    dollars_per_million=1.1 * (best.dollars_per_million or 0.0),
+                    dollars_per_month=730.0 * price)  # fmt: skip
+    lines = (
+        replace(likely, served=(best, other), chosen=best, best=0, bests=(0,)).report().splitlines()
+    )
+    place = next(n for n, line in enumerate(lines) if line.startswith("Cheapest within"))
+    assert lines[place + 1].startswith("Probably: 7 GPUs, ") == is_told
+    assert lines[place + 1 + is_told].startswith("Surely: ")
 
 
 def test_a_wait_as_long_as_the_simulation_is_no_end() -> None:

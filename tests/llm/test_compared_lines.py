@@ -58,6 +58,33 @@ def test_much_more_load_for_little_more_money_is_told(
     assert ("up to 8.90 requests/s (71 % more load)." in text) is is_told
 
 
+@pytest.mark.parametrize(
+    ("chance", "usd", "is_told"), [(0.55, 2.0, True), (0.8, 2.0, False), (0.55, 4.0, False)]
+)
+def test_the_device_that_probably_keeps_the_limits_is_named(
+    chance: float, usd: float, is_told: bool
+) -> None:
+    """Of three devices the cheapest is doubtful and the third sure; a sure one costs 3 dollars."""
+    token, _ = row(1.0, 2.0).tpot_interval_ms or (0.0, 0.0)
+    unsure = (token, 1e3)
+    doubtful = replace(row(1.0, 2.0), tpot_interval_ms=unsure, verdict="likely", chance=chance)
+    probable = replace(row(usd, 2.0), tpot_interval_ms=unsure, verdict="likely", chance=0.85)
+    text = "\n".join(lines_of(compared_lines(compared(a=doubtful, b=probable, c=row(3.0, 2.0)))))
+    assert ("\nProbably: b, " in text) is is_told
+    assert "\nSurely: c, " in text
+
+
+def test_only_remarks_of_shown_rows_are_explained() -> None:
+    """A device of over five times the price is left out of the table of many."""
+    rows = {name: row(1.0 + n, 2.0) for n, name in enumerate("abcdef")}
+    waits = replace(row(50.0, 2.0), breakdown={"waiting": 1e3})
+    assert waits.waits_for_memory
+    text = "\n".join(lines_of(compared_lines(compared(**rows, g=waits))))
+    assert "at over 5 times the price" in text
+    assert "waits for memory" not in text
+    assert "waits for memory: " in "\n".join(lines_of(compared_lines(compared(a=waits))))
+
+
 def test_data_types_that_differ_are_a_column() -> None:
     text = "\n".join(lines_of(compared_lines(compared(a=row(1.0, 2.0), b=row(2.0, 2.0)))))
     assert "data type" not in text
