@@ -72,8 +72,7 @@ def summary(prediction: Prediction) -> Iterator[str]:
     """A few lines on the latency of a network and its interval."""
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
-    model = prediction.query.model
-    yield known_by(model.profile, model.file)
+    yield known_by(prediction.query.model.profile, prediction.query.model.file)
     yield totals(prediction)
     yield memory_words(prediction)
     yield from precision_lines([prediction])
@@ -318,14 +317,20 @@ def _is_priced(predictions: Sequence[Prediction]) -> bool:
     return _compares(predictions) or any(p.prices for p in predictions)
 
 
+MOST_GROUPS = 3  # pairs of a network and a batch size for which other modes are told
+
+
 def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
     """Sentences on the fastest and the cheapest device, and within limits on the lowest price an hour.
-    Without prices there are none on these, and none at all for different precisions or launches.
+    Without prices none is on these; there are none for different precisions or launches.
     """
     if not_alike(p.query.model for p in predictions):
         return
-    others = in_other_modes(predictions)
+    has_few = len(groups_of(predictions)) <= MOST_GROUPS
+    others = in_other_modes(predictions) if has_few else {}
     yield from fastest_lines(predictions, others)
+    if not has_few and _compares(predictions):
+        yield "Faster modes, such as --launch compiled, are named for fewer networks and batch sizes"
     if not _is_priced(predictions):
         return
     cheapest = [*cheapest_lines(predictions, limits, others)]
@@ -342,8 +347,7 @@ def fastest_lines(
     predictions: Sequence[Prediction], in_modes: InModes | None = None
 ) -> Iterator[str]:
     """A sentence on the fastest of several devices for each network and batch size; equal sizes share one.
-    It tells if assumed hosts decide. Further sentences tell the fastest in another layout and in another
-    launch if clearly faster.
+    It tells if assumed hosts decide. Further sentences tell the fastest in clearly faster modes.
     """
 
     def grouped(each: Iterable[Prediction]) -> dict[tuple[str, int], list[Prediction]]:
@@ -382,8 +386,7 @@ def _undecided(predictions: Sequence[Prediction]) -> str:
     others = in_mode(predictions, "--launch graph")
     if (best := fastest(others)) is None or len(others) < len(predictions):
         return f"not decided, as {are}"
-    graph = f"{device_words(best)}, {milliseconds(best.latency_ms)}"
-    return f"not decided, as {are} (--launch graph: {graph})"
+    return f"not decided, as {are} (--launch graph: {device_words(best)}, {milliseconds(best.latency_ms)})"
 
 
 def cheapest_lines(
@@ -398,10 +401,8 @@ def cheapest_lines(
     cheaper.
     """
     networks = dict.fromkeys(plain(p.query.network) for p in predictions)
-    sizes, devices = (
-        {p.batch_size: None for p in predictions},
-        {device_words(p) for p in predictions},
-    )
+    sizes = {p.batch_size: None for p in predictions}
+    devices = {device_words(p) for p in predictions}
     has_all = len(networks) * len(sizes) * len(devices) == len(predictions)
     by_size = len(sizes) > 1 and len(devices) > 1 and has_all and not limits
     at = "" if len(sizes) == 1 else " at batch {}"

@@ -11,7 +11,7 @@ import pytest
 
 import lolat
 from lolat.device.prediction import Prediction
-from lolat.report.prediction import table_of_predictions
+from lolat.report.prediction import best_lines, table_of_predictions
 from lolat.report.tables import lines_of
 from lolat.units import digits, milliseconds
 from tests.synthetic import one
@@ -161,3 +161,15 @@ def test_one_device_takes_one_launch_alone() -> None:
         lolat.load("rtx-4090").predict("timm:resnet50", launch=["eager", "graph"])
     assert caught.value.code == "launch"
     assert "lolat.predict(network, on=device) compares several" in str(caught.value)
+
+
+def test_other_modes_are_told_for_few_networks_and_sizes() -> None:
+    """Three batch sizes have them; four have a sentence instead."""
+    few, many = (
+        [*best_lines(lolat.predict("timm:resnet50", on=["rtx-3090", "rtx-4090"], batch_size=sizes))]
+        for sizes in ([64, 128, 256], [32, 64, 128, 256])
+    )
+    assert any(" with --" in line for line in few)
+    assert not any(" with --" in line for line in many)
+    assert sum("named for fewer" in line for line in few) == 0
+    assert sum("named for fewer" in line for line in many) == 1
