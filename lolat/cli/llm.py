@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 
 from lolat.cli import common
 from lolat.cli.main import KIND
+from lolat.errors import LolatError, ModelFileError
 from lolat.llm.question import ServingQuestion
 from lolat.units import plural
 
@@ -37,12 +40,19 @@ def llm(model: str, config: str, **question: object) -> None:
     """
     from lolat.api.serving import serving_models
     from lolat.llm.compare import compare
-    from lolat.llm.names import configs_of
+    from lolat.llm.names import configs_of, is_decoder
     from lolat.report.llm import llm_lines
     from lolat.report.llms import compared_lines
 
     configs = configs_of(config)
-    models, left_out = serving_models(model)
+    try:
+        models, left_out = serving_models(model)
+    except ModelFileError as error:
+        meant = ""
+        with suppress(LolatError):
+            if is_decoder(model) and serving_models(config):
+                meant = f"; did you mean {config} {model}?"
+        raise error.reworded(f"{error.message}{meant}") from None
     if len(models) > 1 or len(configs) > 1 or left_out or "," in str(question["dtype"]):
         click.get_current_context().meta[KIND] = "llms"
         several = compare({n: m.llm for n, m in models.items()}, config, left_out, **question)

@@ -164,7 +164,7 @@ class ServingConfig(Result):
         """
         if not self.fits or self.saturated or self.gpus > (asked.gpus or MOST_GPUS):
             return math.inf
-        return max((math.log(one.factor) for one in self._excesses(asked)), default=-math.inf)
+        return max((math.log(one.factor) for one in self.excesses(asked)), default=-math.inf)
 
     def keeps(self, asked: ServingQuestion) -> bool:
         """Return True if the row fits and keeps the limits."""
@@ -190,7 +190,7 @@ class ServingConfig(Result):
             found.append(LimitedValue(RATE, rate, ends, self.drained_rate))
         return found
 
-    def _excesses(self, asked: ServingQuestion) -> list[Excess]:
+    def excesses(self, asked: ServingQuestion) -> list[Excess]:
         """Return how far each time with a limit is from it."""
         of = {"tpot": "a token", "ttft": "to the first token"}
         found = list[Excess]()
@@ -248,7 +248,7 @@ class ServingConfig(Result):
 
     def over_words(self, asked: ServingQuestion, most: float = math.inf) -> str:
         """Return words on how far a row is over the limit it misses most, at most `most` times."""
-        times, name, limit = max(self._excesses(asked))
+        times, name, limit = max(self.excesses(asked))
         is_just = times < JUST
         if asked.min_tokens_per_s and name == "tpot":
             least = asked.min_tokens_per_s

@@ -248,10 +248,17 @@ def compare(
         return made
     if not noes:
         raise no_device(skipped or made.left_out)
-    told = [*skipped.items()][:MOST_TOLD]
-    more, reason = len(skipped) - len(told), no_device(dict(told)).message
+    first, *others = skipped
+    if skipped.keys() == noes.keys() and all(no.data.get("is_hopeless") for no in noes.values()):
+        further = f"further off: {', '.join(others)}" if len(others) < MOST_TOLD else ""
+        further = further or f"{plural(len(others), 'device')} further off: --json has why"
+        nearest = f"{first} is nearest{f' ({further})' * bool(others)}"
+        raise AnswerIsNo(f"no device can answer; {nearest}: {noes[first].message}", made.to_dict())
+    shown = dict([*skipped.items()][:MOST_TOLD])
+    more, reason = len(skipped) - len(shown), no_device(shown).message
     more_words = f"; {plural(more, 'device')} further off: --json has why" * (more > 0)
-    raise AnswerIsNo("; ".join([f"{reason}{more_words}", *links]), made.to_dict())
+    hint = [told] if first in noes and (told := noes[first].data.get("hint")) else []
+    raise AnswerIsNo("; ".join([f"{reason}{more_words}", *links, *hint]), made.to_dict())
 
 
 def _briefly(made: ComparedModels, noes: Mapping[str, AnswerIsNo]) -> dict[str, str]:

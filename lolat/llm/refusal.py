@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from lolat.llm.answer import ServingAnswer, ServingConfig
     from lolat.llm.question import ServingQuestion
 
+FAR = math.log(30.0)
+"""Logarithm of the factor over a limit from which on it may be of another unit."""
+
 
 def no_row(
     made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str], copies: str,
@@ -37,9 +40,10 @@ def no_row(
     keeps, helps, nearest = f"keeps {_limits_words(asked) or 'up with them'}", "", ""
     on, times = f"on {near.gpus_words}{near.split_words}", near.times_words(asked.percentile)
     under = f"under {near.requests_words} " * (len(asked.loads()) > 1)
-    if asked.request_rate and near.is_hopeless:
+    hint, is_hopeless = _meant(near, asked), bool(asked.request_rate) and near.is_hopeless
+    if is_hopeless:
         under, on = "", f"on any number of replicas of {_tried(made, near)}"
-        helps = "; try higher limits, shorter prompts, or a faster GPU"
+        helps = "" if hint else "; try higher limits, shorter prompts, or a faster GPU"
     elif enough:
         given = "" if asked.request_rate else f" (ask with {arg('gpus')} {enough.gpus})"
         helps = f"; {_keeping(enough, asked)}{given}"
@@ -62,6 +66,7 @@ def no_row(
         )
     name, load = f"{plain(made.model)} on {plain(made.gpu)}", near.requests_words
     message = f"{name}, {load}: no configuration {gpus} {keeps}; nearest: {nearest or short}{helps}"
+    message += f"; {hint}" * bool(hint)
     plain_short = _among_others(near, asked) or short + without * bool(enough)
     short += helps * bool(enough or in_other_dtype)
     if near.tpot_ms is None:  # however many replicas
@@ -75,7 +80,24 @@ def no_row(
         message, made.to_dict(), made=made, told=told, short=short, off=near.off(asked),
         plain_short=plain_short, links=links[0] * (links[0] != made.gpu),
         other_dtype_usd=in_other_dtype and in_other_dtype.dollars_per_hour,
+        hint=hint, is_hopeless=is_hopeless,
     )  # fmt: skip
+
+
+def _meant(near: ServingConfig, asked: ServingQuestion) -> str:
+    """Return a question whether a limit in ms that the nearest row misses by far was meant in seconds; ""
+    for other limits.
+    """
+    limits = {
+        "ttft": asked.max_ttft_ms,
+        "tpot": None if asked.min_tokens_per_s else asked.max_tpot_ms,
+    }
+    if not FAR < near.off(asked) < math.inf:
+        return ""
+    name = max(near.excesses(asked)).name
+    if not (limit := limits.get(name)):
+        return ""
+    return f"{arg(f'max_{name}_ms')} {limit:g} is in milliseconds: did you mean {1e3 * limit:g}?"
 
 
 def _among_others(near: ServingConfig, asked: ServingQuestion) -> str:

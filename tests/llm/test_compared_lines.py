@@ -12,10 +12,11 @@ import pytest
 import lolat
 from lolat.errors import AnswerIsNo
 from lolat.llm.answer import ServingConfig
-from lolat.llm.compare import ComparedModels
+from lolat.llm.compare import ComparedModels, compare
 from lolat.llm.frameworks import FRAMEWORKS
 from lolat.report.llms import compared_lines
 from lolat.report.tables import lines_of
+from lolat.units import milliseconds
 from tests.llm.test_compare import LARGE, Model, files
 
 ANSWER = Model(files()["large"]).llm(
@@ -148,3 +149,33 @@ def test_a_gpu_that_is_too_slow_in_any_number_names_the_splits_that_were_tried()
             "llama-3.1-70b", dtype="fp8", request_rate=5, input_tokens=1800, output_tokens=350,
             max_ttft_ms=1000, min_tokens_per_s=30, percentile=90,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", [1.0, 40.0])
+def test_a_limit_that_no_device_reaches_is_told_once_with_the_nearest_time(limit: float) -> None:
+    """Two devices, each asked alone: the nearer has the shorter first token."""
+    quick = Model(files()["large"])
+    slow = lolat.load("l40s-vllm")
+    about: dict[str, Any] = {
+        "request_rate": 3.0,
+        "max_ttft_ms": limit,
+        "input_tokens": 4000,
+        "tensor_parallel": 1,
+    }
+    alone = []
+    for model in (quick, slow):
+        with pytest.raises(AnswerIsNo) as no:
+            model.llm("llama-3.1-8b", **about)
+        alone.append(no.value)
+    with pytest.raises(AnswerIsNo) as both:
+        compare({"slow": slow.llm, "quick": quick.llm}, "llama-3.1-8b", **about)
+    first = min(alone, key=lambda one: one.data["off"])
+    name, other = ("quick", "slow") if first is alone[0] else ("slow", "quick")
+    assert str(both.value) == (
+        f"no device can answer; {name} is nearest (further off: {other}): {first}"
+    )
+    row = min(first.answer["rows"], key=lambda row: row["ttft_ms"])
+    assert f"{milliseconds(row['ttft_ms'])} to the first token, " in str(both.value)
+    meant = "max_ttft_ms 1 is in milliseconds: did you mean 1000?"
+    assert (meant in str(both.value)) == (row["ttft_ms"] > 30.0 * limit)
+    assert ("; try higher limits" in str(both.value)) != (meant in str(both.value))
