@@ -217,7 +217,7 @@ _EVERY = (
     _word("sharding", SHARDINGS, "What the devices divide among themselves. none: nothing. zero1: "
           "optimizer states. zero2: gradients too. fsdp: parameters too. hybrid: as fsdp, but only inside "
           "each machine (for a decoder's configuration).",
-          OTHER_SHARDINGS, "; tensor and pipeline parallelism are not predicted"),
+          OTHER_SHARDINGS, "; zero3 is fsdp; tensor and pipeline parallelism are not predicted"),
     Parameter("tokens", "Tokens in the data set, such as 1e9 or 200m, in place of --samples.", float, 1,
               1e18),
     Parameter("mean_tokens", "Mean length of samples that are padded to --sequence-length; if not given, "

@@ -195,7 +195,12 @@ MS = {name: ms for ms, names in _NAMES_OF_TIMES.items() for name in names}
 """Units of time, in ms."""
 PER_S = {"rps": 1.0, "qps": 1.0, "/sec": 1.0, "rpm": 1 / 60, "/m": 1 / 60, "rph": 1 / 3600}
 """Units of rates, in 1/s; those of MS behind a stroke too."""
-_OWN = {"gib": ("gb", "gib", "g"), "hour": ("/h", "/hr", "/hour"), "dollars": ("usd", "dollars")}
+_OWN = {
+    "gib": ("gb", "gib", "g"),
+    "gbps": ("g", "gb", "gb/s", "gbit", "gbit/s"),
+    "hour": ("/h", "/hr", "/hour"),
+    "dollars": ("usd", "dollars"),
+}
 """The last word of a parameter's name -> its own unit."""
 _THOUSANDS = re.compile(r"([kmgbt])(i?b|tok\w*|r?illion)?\b")
 """A text in place of a count: 50MB, 50 million, 2ktok."""
@@ -230,7 +235,7 @@ def with_number_meant(
     """Raise the error with the number that was meant by a value with a unit, or by a percentage for a share
     and the other way round, if it lies between `least` and `most` and is whole where it must be.
     """
-    text = str(value).strip().lstrip("$")
+    text = str(value).strip().strip("$")
     is_prefix = not is_whole and text[-2:-1].isdecimal() and text[-1:] in "kKmMbBtT"
     name = str(error.param and error.param.name)
     if name == SIZE and _SIDES.fullmatch(text):

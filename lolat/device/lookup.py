@@ -77,6 +77,9 @@ def _newest_local() -> Path:
     return max(models, key=lambda path: path.stat().st_mtime)
 
 
+ANOTHER = "`lolat fit` takes the times or the data sheet of another"
+
+
 def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str, str]:
     """The reason why no device profile has this name, and what is expected."""
     if "," in name:
@@ -108,5 +111,7 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
     if not hint:
         learn = "`lolat learn gpu`" if stem.partition(":")[0] in ("cuda", "gpu") else _LEARN
         expected += f"; {learn} measures this machine, "
-        expected += "`lolat fit` takes the times or the data sheet of another"
+        expected += ANOTHER
+    elif re.search(r"\d{3}", stem):  # another card than those that are known
+        expected += f"; {ANOTHER}"
     return (f"{wrong}; {hint}" if hint else wrong), expected

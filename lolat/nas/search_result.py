@@ -64,11 +64,12 @@ class SearchResult(Result):
     """The Pareto front of a space with `size` candidates, the fastest first.
 
     `source` tells where the latencies are from. `device` is the name or path that was asked for, `profile`
-    that of the profile which answers. `scored`, `unscored`: candidates
-    with and without a score. `sure`: the upper ends of the intervals keep `max_ms`. `improving`: the last
-    tenth of an evolutionary search's candidates had the best score. `within`: how many of `compared`
-    candidates keep all limits by the estimator, None without a limit; of a large space they are random.
-    `exact`: True if the estimator's times (with `sure` the upper ends) are those of whole networks.
+    that of the profile which answers. `scored`, `unscored`: candidates whose score is a number, and is
+    none; those of the space that a table lacks are in neither. `sure`: the upper ends of the intervals keep
+    `max_ms`. `improving`: the last tenth of an evolutionary search's candidates had the best score.
+    `within`: how many of `compared` candidates keep all limits by the estimator, None without a limit; of a
+    large space they are random. `exact`: True if the estimator's times (with `sure` the upper ends) are
+    those of whole networks.
     """
 
     space: str
@@ -101,6 +102,10 @@ class SearchResult(Result):
         scored = f"{self.method} search: {self.scored:,} scored{self.budget_words()}"
         if self.method == EXHAUSTIVE and not self.unscored:
             scored = f"all {self.scored:,}{self.budget_words()} scored"
+        known = self.scored + self.unscored if self.compared is None else self.compared
+        if self.method == EXHAUSTIVE and known < self.size:  # those of a table
+            kept = self.budget_words()
+            scored = f"{known:,} of these have a score" + f", {self.scored:,}{kept}" * bool(kept)
         return f"{asked}, {scored}{without}, {len(self.front)} on the front{self._outside()}"
 
     def budget_words(self) -> str:

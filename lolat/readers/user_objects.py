@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, MissingPackageError, NetworkError
-from lolat.io.forms import CODE_FILE, FRAMEWORK_FILES, TORCH_PACKAGES
+from lolat.io.forms import CODE_FILE, FRAMEWORK_FILES, PACKAGES, TORCH_PACKAGES
 from lolat.readers.user_modules import imported, run_file
 from lolat.units import did_you_mean, one_line, user_line
 
@@ -66,13 +66,16 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
 
 
 def _meant_for(module: str, attribute: str, expected: str) -> str:
-    """Files of this folder that define `attribute` and have nearly the name of a module that is missing."""
+    """Files of this folder that define `attribute`, and packages of networks, that have nearly the name of
+    a module that is missing.
+    """
     ending = CODE_FILE if module.endswith(CODE_FILE) else ""
     defines = re.compile(rf"^(def |class )?{attribute.partition('.')[0]}\b", re.MULTILINE)
     files = [file for file in Path().glob(f"*{CODE_FILE}") if file.is_file()]
     having = [f for f in files if defines.search(f.read_text(encoding="utf-8", errors="replace"))]
     here = {f.stem + ending: f"{f.stem}{ending}:{attribute}" for f in having}
-    return did_you_mean(module, here, f"expected {expected}")
+    known = {package: f"{package}:{attribute}" for package in PACKAGES}
+    return did_you_mean(module, known | here, f"expected {expected}")
 
 
 def failed(action: str, error: BaseException, hint: str = "", code: str = "network") -> InputError:

@@ -108,6 +108,17 @@ def test_a_search_for_more_scores_as_many_as_are_missing(more: int, tmp_path: Pa
     assert pairs == [(times[i], rows[i][1]) for i in best]
 
 
+def test_a_table_of_a_part_of_the_space_is_told(tmp_path: Path) -> None:
+    """The rows are counted by hand; a table of the whole space is called all of it."""
+    path, every = tmp_path / "scores.csv", SPACE.decode(range(SPACE.size))
+    for rows in (every, every[:10]):
+        names = [SPACE.arch(row) for row in rows]
+        path.write_text("arch,score\n" + "".join(f"{name},{n}\n" for n, name in enumerate(names)))
+        words = search(SPACE, MODEL, path).words()
+        assert ("10 of these have a score" in words) == (len(rows) == 10)
+        assert (f"all {len(every)} scored" in words) == (len(rows) != 10)
+
+
 def test_a_candidate_without_a_score_is_not_scored_again(tmp_path: Path) -> None:
     path, recorder = tmp_path / "scores.csv", Recorder()
     found = search(SPACE, MODEL, without_some, accuracy=path)
