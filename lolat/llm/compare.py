@@ -196,6 +196,27 @@ class ComparedModels(Result):
                 yield f"{word} {with_price if word == 'cheapest' else of}: {'; '.join(words)}"
 
 
+def _none_within(
+    skipped: Mapping[str, str],
+    noes: Mapping[str, AnswerIsNo],
+    links: Sequence[str],
+    made: ComparedModels,
+) -> AnswerIsNo:
+    """Return the error if no device keeps the limits: the nearest device first."""
+    first, *others = skipped
+    if skipped.keys() == noes.keys() and all(no.data.get("is_hopeless") for no in noes.values()):
+        further = f"{plural(len(others), 'device')} further off: --json has why"
+        if len(others) < MOST_TOLD:
+            further = f"further off: {', '.join(others)}"
+        nearest = f"{first} is nearest{f' ({further})' * bool(others)}"
+        return AnswerIsNo(f"no device can answer; {nearest}: {noes[first].message}", made.to_dict())
+    shown = dict([*skipped.items()][:MOST_TOLD])
+    more, reason = len(skipped) - len(shown), no_device(shown).message
+    more_words = f"; {plural(more, 'device')} further off: --json has why" * (more > 0)
+    hint = [told] if first in noes and (told := noes[first].data.get("hint")) else []
+    return AnswerIsNo("; ".join([f"{reason}{more_words}", *links, *hint]), made.to_dict())
+
+
 def compare(
     devices: Mapping[str, Callable[..., ServingAnswer]], config: Any,
     left_out: Mapping[str, str] | None = None, **question: Any,
@@ -230,12 +251,11 @@ def compare(
             raise
         return answer
 
-    found = ask_each({name: name for name in asks}, ask, skipped)
+    def far(name: str) -> float:
+        return noes[name].data.get("off", math.inf) if name in noes else math.inf
 
-    far = {
-        name: noes[name].data.get("off", math.inf) if name in noes else math.inf for name in skipped
-    }
-    skipped = {name: skipped[name] for name in sorted(skipped, key=far.__getitem__)}
+    found = ask_each({name: name for name in asks}, ask, skipped)
+    skipped = {name: skipped[name] for name in sorted(skipped, key=far)}
     made = side_by_side(found, asked, {**(left_out or {}), **skipped})
     made = replace(made, left_out={**made.left_out, **_briefly(made, noes)})
     slow = by_text((n, no.data["links"]) for n, no in noes.items() if no.data.get("links"))
@@ -248,17 +268,7 @@ def compare(
         return made
     if not noes:
         raise no_device(skipped or made.left_out)
-    first, *others = skipped
-    if skipped.keys() == noes.keys() and all(no.data.get("is_hopeless") for no in noes.values()):
-        further = f"further off: {', '.join(others)}" if len(others) < MOST_TOLD else ""
-        further = further or f"{plural(len(others), 'device')} further off: --json has why"
-        nearest = f"{first} is nearest{f' ({further})' * bool(others)}"
-        raise AnswerIsNo(f"no device can answer; {nearest}: {noes[first].message}", made.to_dict())
-    shown = dict([*skipped.items()][:MOST_TOLD])
-    more, reason = len(skipped) - len(shown), no_device(shown).message
-    more_words = f"; {plural(more, 'device')} further off: --json has why" * (more > 0)
-    hint = [told] if first in noes and (told := noes[first].data.get("hint")) else []
-    raise AnswerIsNo("; ".join([f"{reason}{more_words}", *links, *hint]), made.to_dict())
+    raise _none_within(skipped, noes, links, made)
 
 
 def _briefly(made: ComparedModels, noes: Mapping[str, AnswerIsNo]) -> dict[str, str]:

@@ -97,7 +97,7 @@ def _meant(near: ServingConfig, asked: ServingQuestion) -> str:
     name = max(near.excesses(asked)).name
     if not (limit := limits.get(name)):
         return ""
-    return f"{arg(f'max_{name}_ms')} {limit:g} is in milliseconds: did you mean {1e3 * limit:g}?"
+    return f"the limit of {limit:g} is in milliseconds: did you mean {1e3 * limit:g}?"
 
 
 def _among_others(near: ServingConfig, asked: ServingQuestion) -> str:

@@ -203,7 +203,7 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
         Column("expert parallel", lambda r: r.expert_parallel if experts else None, short="EP"),
         Column("attention groups", lambda r: r.attention_data_parallel if groups else None, short="DP"),
         *_judged_columns(answer.asked, rows),
-        Column("chance", lambda r: chance_cell(r, answer.asked)),
+        Column("chance", lambda r: chance_cell(r, answer.asked), page="below"),
         replace(whole, screen="hidden"),
         Column(OF_GPU, lambda r: None if arrives else r.tokens_per_s_gpu, digits,
                short="tokens/s/GPU"),

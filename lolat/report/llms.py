@@ -76,7 +76,7 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
 
 def after_lines(found: ComparedModels) -> Iterator[str]:
     """The words of the table explained, prices, and the devices left out."""
-    rows = compared_table(found).rows
+    rows = compared_table(found).rows if found.full else ()
     for some in found.loads.values():
         if dear := dear_rows(found, some):
             each = ", ".join(f"{plain(name)} ({a_month(row)})" for name, row in dear.items())

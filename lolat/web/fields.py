@@ -246,7 +246,7 @@ TABS = {
               "if each is padded to a sequence; empty: packed"),
         SURE,
         *RENTED,
-    ), OF_TRAINED, first=7),
+    ), OF_TRAINED),
     "llm": Tab("Serving language models", (
         Field("request_rate", "Requests a second", "",
               "that arrive at random; several with commas", 8),

@@ -237,7 +237,7 @@ def test_the_log_of_a_run_sets_the_level_of_its_precision(tmp_path: Path) -> Non
         assert any(text.startswith("measured on a100") for text in now.warnings)
     # In the precision of the measurements it is as before, from the file too, and then in amp again.
     found = mine.run_as("fp32")
-    plain = lolat.load("a100-sxm-80gb")
+    plain = lolat.load("a100-sxm-80gb").run_as("fp32")
     assert parts(found, net) == parts(plain, net)
     assert not any("measured in " in text for text in found.cost(net, 256).warnings)
     assert parts(found.run_as("amp"), net) == parts(fitted, net)

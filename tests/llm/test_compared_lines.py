@@ -176,6 +176,6 @@ def test_a_limit_that_no_device_reaches_is_told_once_with_the_nearest_time(limit
     )
     row = min(first.answer["rows"], key=lambda row: row["ttft_ms"])
     assert f"{milliseconds(row['ttft_ms'])} to the first token, " in str(both.value)
-    meant = "max_ttft_ms 1 is in milliseconds: did you mean 1000?"
+    meant = "the limit of 1 is in milliseconds: did you mean 1000?"
     assert (meant in str(both.value)) == (row["ttft_ms"] > 30.0 * limit)
     assert ("; try higher limits" in str(both.value)) != (meant in str(both.value))
