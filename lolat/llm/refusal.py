@@ -34,8 +34,7 @@ def no_row(
         return not row.fits, row.saturated or False, row.off(asked), -rate, row.tpot_ms or math.inf
 
     near, most = min(made.served, key=distance), max(row.gpus for row in made.served)
-    if asked.request_rate:
-        most = max(most, MOST_GPUS)
+    most = max(most, MOST_GPUS * bool(asked.request_rate))
     gpus = f"of up to {plural(asked.gpus or most, 'GPU')}"
     keeps, helps, nearest = f"keeps {_limits_words(asked) or 'up with them'}", "", ""
     on, times = f"on {near.gpus_words}{near.split_words}", near.times_words(asked.percentile)
@@ -61,12 +60,10 @@ def no_row(
         is_near = near.may_keep(asked)
         likely, error = "likely " * is_near, ", less than the error of these times" * is_near
         over = f"{near.over_words(asked)}{error}"
-        short, nearest = (
-            f"{likely}too slow {under}{on}: {one}{over}" for one in ("", f"{times}, ")
-        )
+        short = f"{likely}too slow {under}{on}: {over}"
+        nearest = f"{likely}too slow {under}{on}: {times}, {over}"
     name, load = f"{plain(made.model)} on {plain(made.gpu)}", near.requests_words
     message = f"{name}, {load}: no configuration {gpus} {keeps}; nearest: {nearest or short}{helps}"
-    message += f"; {hint}" * bool(hint)
     plain_short = _among_others(near, asked) or short + without * bool(enough)
     short += helps * bool(enough or in_other_dtype)
     if near.tpot_ms is None:  # however many replicas
@@ -74,7 +71,7 @@ def no_row(
         why = f"{made.warnings[0]}{with_type}"
         message = f"{name} does not fit on {plural(most, 'GPU')} a replica; {why}"
     told = [*filter(None, [links_words(*links), copies])]
-    message = "; ".join([message, *told])
+    message = "; ".join(filter(None, [message, hint, *told]))
     told += made.warnings[: near.tpot_ms is None]
     return AnswerIsNo(
         message, made.to_dict(), made=made, told=told, short=short, off=near.off(asked),
