@@ -134,13 +134,8 @@ class NetworkPlan:
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
         """Return the offers for so many devices; in one machine if the link is as fast as one inside."""
-        return rental.of_machines(devices) if rental and self._is_inside else rental
-
-    @property
-    def _is_inside(self) -> bool:
-        """True if the given link is as fast as that inside a machine of such GPUs."""
-        within = self.file.link
-        return within.is_within and (self.run.link_gbps or 0.0) >= within.gbps
+        is_inside = self.run.is_inside(self.file.link)
+        return rental.of_machines(devices) if rental and is_inside else rental
 
     def would_fit(self, numbers: Sequence[int]) -> Iterator[str]:
         """Yield the options of smaller micro-batches with which an iteration fits, if any."""

@@ -87,6 +87,10 @@ class TrainingRun:
             return None
         return given_link(within, devices, self.link_gbps, machine)
 
+    def is_inside(self, within: Link) -> bool:
+        """True if the given link is as fast as the known one `within` a machine."""
+        return within.is_within and (self.link_gbps or 0.0) >= within.gbps
+
     def link_remarks(self, within: Link, largest: int) -> Iterator[str]:
         """Yield remarks on a given link: if it is a network's in one machine of `largest` devices, in place
         of the one `within` it, and if several machines cannot use all of it.
@@ -95,7 +99,7 @@ class TrainingRun:
             return
         gbps, whole = self.link_gbps, largest * self.link_gbps
         used = given_link(within, self.most, gbps, largest).gbps
-        if self.most > largest and within.is_within and gbps >= within.gbps:
+        if self.most > largest and self.is_inside(within):
             yield Remark(
                 f"--link-gbps {gbps:g} is as fast as the link inside a machine",
                 f"expected that of the network between the machines of {self.most} GPUs, such as 100",

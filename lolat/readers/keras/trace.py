@@ -50,9 +50,8 @@ class KerasReader:
         self.shape = self.writer.shape
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
         self.alive: list[Any] = []  # symbolic tensors that must live, so that ids stay unique
-        self.variables: dict[
-            int, int
-        ] = {}  # constant -> elements of its variable, if no other has it
+        # Constant -> elements of its variable, 0 if a constant before has them.
+        self.variables: dict[int, int] = {}
         # id -> (tensor made of a variable, the variable)
         self.turned: dict[int, tuple[Any, Any]] = {}
         self.trained: dict[int, Any] = {}  # id -> variable among the operands
