@@ -166,11 +166,10 @@ def _missing_kernels(model: Any) -> set[str]:
     A function of transformers that stands in for a kernel knows its package, and whether that was found.
     """
     known = set[str]()
-    for module in {sys.modules.get(type(m).__module__) for m in model.modules()}:
-        for code in vars(module).values() if module is not None else ():
-            if "is_new_implementation" in getattr(
-                getattr(code, "__code__", None), "co_freevars", ()
-            ):
+    modules = filter(None, {sys.modules.get(type(m).__module__) for m in model.modules()})
+    for module in modules:
+        for code in filter(inspect.isfunction, vars(module).values()):
+            if "is_new_implementation" in code.__code__.co_freevars:
                 stands_in = inspect.getclosurevars(code).nonlocals
                 known |= set() if stands_in["is_new_implementation"] else {stands_in["package"]}
     return known
