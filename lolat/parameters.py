@@ -8,6 +8,7 @@ NumPy, and a command's help should not.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -19,7 +20,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from lolat.errors import InputError, arg, without_options
 from lolat.optimizers import OPTIMIZERS
-from lolat.units import value_words
+from lolat.units import as_amount, as_number, in_own_unit, value_words
 
 COVERAGE = 0.9  # share of true values inside an interval, if not given
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
@@ -63,6 +64,9 @@ SIZE, LENGTH = "input_size", "sequence_length"
 InputSize = int | Sequence[int | Sequence[int]] | Mapping[str, Any] | None
 """The size of inputs as a user gives it; `lolat.readers.size.as_size` turns it into a `Size`."""
 MOST_TOKENS, MOST_CONCURRENCY, MOST_GPUS = 10_000_000, 1_000_000, 1024
+
+_SIDES = re.compile(r"\d+([x*]\d+)+")
+"""A text in place of an input size: 224x224."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,33 @@ class Parameter:
         most = f"{to} {self.most:,}" if math.isfinite(self.most) else ""
         expected = f"expected {what} {least}{most}{self.unknown}"
         raise InputError(f"{shown}: {expected}", given=[*values], most=self.most)
+
+    def hint(self, text: str) -> str:
+        """A hint at the number that is meant by a text with a unit, by a percentage for a share and the
+        other way round: "; did you mean 24?"; "" without one that the parameter takes.
+        """
+        given, text = as_number(text), text.strip().strip("$")
+        if self.name == SIZE and _SIDES.fullmatch(text):
+            sides = re.split("[x*]", text)
+            square = len(sides) == 2 and sides[0] == sides[1]
+            return f"; did you mean {sides[0] if square else ','.join(sides)}?"
+        is_whole, share = self.kind is int, as_number(text.rstrip(" %"))
+        # 30m of hours are minutes, of others no millions.
+        is_prefix = not is_whole and text[-2:-1].isdecimal() and text[-1:] in "kKmMbBtT"
+        is_prefix = is_prefix and not self.name.endswith(("_hours", "_gib", "_rate"))
+        bare = math.nan if is_prefix else in_own_unit(text, self.name, self.is_count)
+        share *= 100.0 if share < 1.0 else 0.01
+        is_share = self.most in (1, 100) or self.name == "percentile"
+        for number in (as_amount(text, is_whole), bare, *[share] * is_share):
+            lies = self.least < number < self.most and number != given
+            if lies and (number.is_integer() or not is_whole):
+                meant = f"{number:.12g}"
+                if is_whole and re.fullmatch(
+                    r"[\d.]+ ?[kK]", text
+                ):  # of lengths 2k is 2048, of images 2000
+                    meant += f" or {number / 1000 * 1024:.12g}"
+                return f"; did you mean {meant}?"
+        return ""
 
     def _holds(self, value: Any) -> bool:
         if self.kind in (bool, str):

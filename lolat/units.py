@@ -9,6 +9,7 @@ import re
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Number
+from string import ascii_letters
 from typing import Any
 
 GIB = 2**30
@@ -96,6 +97,51 @@ def as_amount(text: str, is_count: bool = True) -> float:
         return float(re.sub("[,_]", "", text))
     power = 1 + "kmbt".find(text[-1:]) if text and is_count else 0
     return as_number(text[:-1].rstrip()) * 1000.0**power if power else as_number(text)
+
+
+_NAMES_OF_TIMES = {
+    1e-3: ("us", "µs", "μs"),
+    1.0: ("ms",),
+    1e3: ("s", "sec", "second", "seconds"),
+    6e4: ("min", "mins", "minute", "minutes"),
+    3.6e6: ("h", "hr", "hrs", "hour", "hours"),
+    8.64e7: ("d", "day", "days"),
+}
+_MS = {name: ms for ms, names in _NAMES_OF_TIMES.items() for name in names}
+"""Units of time, in ms."""
+_PER_S = {"rps": 1.0, "qps": 1.0, "/sec": 1.0, "rpm": 1 / 60, "/m": 1 / 60, "rph": 1 / 3600}
+"""Units of rates, in 1/s; those of _MS behind a stroke too."""
+_OWN = {
+    "gib": ("gb", "gib", "g"),
+    "gbps": ("g", "gb", "gb/s", "gbit", "gbit/s"),
+    "hour": ("/h", "/hr", "/hour"),
+    "dollars": ("usd", "dollars"),
+}
+"""The last word of a parameter's name -> its own unit."""
+_THOUSANDS = re.compile(r"([kmgbt])(i?b|tok\w*|r?illion)?\b")
+"""A text in place of a count: 50MB, 50 million, 2ktok."""
+
+
+def in_own_unit(text: str, parameter: str, is_count: bool) -> float:
+    """The number in a text with a unit, in the unit of the parameter of that name; NaN for a unit of
+    something else.
+
+    Behind a count any word is taken: 7 images.
+    """
+    bare = text.rstrip(f"%/µμ{ascii_letters} ")
+    unit, own = text[len(bare) :].strip().casefold(), parameter.rpartition("_")[2]
+    factor = 1.0
+    if parameter.endswith(("_rate", "_per_s")):
+        every, per = unit.rpartition("/")[1:]
+        factor = _PER_S.get(unit, 1e3 / _MS[per] if every and per in _MS else math.nan)
+    elif own in _MS and unit:
+        minutes = _MS["min"] if unit == "m" and own == "hours" else math.nan
+        factor = _MS.get(unit, minutes) / _MS[own]
+    elif not is_count and unit not in ("", "%", "x", *_OWN.get(own, ())):
+        factor = math.nan
+    if is_count and (of := _THOUSANDS.match(unit)):
+        factor = 1e9 if of[1] == "g" else as_amount(f"1{of[1]}")
+    return as_number(bare) * factor
 
 
 def digits(value: float) -> str:

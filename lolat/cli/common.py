@@ -13,7 +13,7 @@ import click
 from click.core import augment_usage_errors
 
 from lolat.cli.main import JSON, say_json
-from lolat.cli.mistakes import check_commas, check_counts, is_device, with_number_meant
+from lolat.cli.mistakes import check_commas, check_counts, is_device
 from lolat.cli.progress import Show as Show
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import say as say
@@ -83,13 +83,20 @@ class _Meant(click.ParamType):
 
     min: Any
     max: Any
+    min_open: bool
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Text into a number."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
-            with_number_meant(error, value, self.min, self.max, isinstance(self, Whole))
+            kind, name = int if isinstance(self, Whole) else float, str(param and param.name)
+            most = math.inf if self.max is None else self.max
+            of = Parameter(name, "", kind, self.min or 0, most, self.min_open)
+            hint = of.hint(str(value))
+            if not hint and name in PARAMETERS and "in the range" in error.message:
+                hint = PARAMETERS[name].unknown  # the unit, an example
+            self.fail(error.message.rstrip(".") + hint, param, ctx)
 
 
 class Number(_Meant, click.FloatRange):

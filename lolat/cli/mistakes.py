@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import math
-import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice, takewhile
-from string import ascii_letters
-from typing import Any, NoReturn
 
 import click
 
 from lolat.errors import LolatError
 from lolat.io.forms import looks_like_network
-from lolat.parameters import PARAMETERS, SIZE
-from lolat.units import as_amount, as_number
 
 _ON = ("--on", "MODEL (an argument: one device)", "GPU (an argument, as in `lolat prices h100`)")
 MEANT: dict[str, tuple[str, ...]] = {
@@ -181,83 +175,3 @@ def check_counts(on: Sequence[str], context: click.Context) -> None:
             if "--replicas" in options_of(context):
                 hint += f", and the number as --replicas {count}"
             raise click.UsageError(f"--on {one}: expected names of devices{hint}", context)
-
-
-_NAMES_OF_TIMES = {
-    1e-3: ("us", "µs", "μs"),
-    1.0: ("ms",),
-    1e3: ("s", "sec", "second", "seconds"),
-    6e4: ("min", "mins", "minute", "minutes"),
-    3.6e6: ("h", "hr", "hrs", "hour", "hours"),
-    8.64e7: ("d", "day", "days"),
-}
-MS = {name: ms for ms, names in _NAMES_OF_TIMES.items() for name in names}
-"""Units of time, in ms."""
-PER_S = {"rps": 1.0, "qps": 1.0, "/sec": 1.0, "rpm": 1 / 60, "/m": 1 / 60, "rph": 1 / 3600}
-"""Units of rates, in 1/s; those of MS behind a stroke too."""
-_OWN = {
-    "gib": ("gb", "gib", "g"),
-    "gbps": ("g", "gb", "gb/s", "gbit", "gbit/s"),
-    "hour": ("/h", "/hr", "/hour"),
-    "dollars": ("usd", "dollars"),
-}
-"""The last word of a parameter's name -> its own unit."""
-_THOUSANDS = re.compile(r"([kmgbt])(i?b|tok\w*|r?illion)?\b")
-"""A text in place of a count: 50MB, 50 million, 2ktok."""
-_SIDES = re.compile(r"\d+([x*]\d+)+")
-"""A text in place of an input size: 224x224."""
-
-
-def _with_unit(text: str, parameter: str, is_whole: bool) -> float:
-    """The number in a text with a unit, in the parameter's own unit; NaN for a unit of something else.
-
-    Behind a count any word is taken: 7 images.
-    """
-    bare = text.rstrip(f"%/µμ{ascii_letters} ")
-    unit, own = text[len(bare) :].strip().casefold(), parameter.rpartition("_")[2]
-    factor = 1.0
-    if parameter.endswith(("_rate", "_per_s")):
-        every, per = unit.rpartition("/")[1:]
-        factor = PER_S.get(unit, 1e3 / MS[per] if every and per in MS else math.nan)
-    elif own in MS and unit:
-        minutes = MS["min"] if unit == "m" and own == "hours" else math.nan
-        factor = MS.get(unit, minutes) / MS[own]
-    elif not is_whole and parameter != "tokens" and unit not in ("", "%", "x", *_OWN.get(own, ())):
-        factor = math.nan
-    if (is_whole or parameter == "tokens") and (of := _THOUSANDS.match(unit)):
-        factor = 1e9 if of[1] == "g" else as_amount(f"1{of[1]}")
-    return as_number(bare) * factor
-
-
-def with_number_meant(
-    error: click.BadParameter, value: Any, least: Any, most: Any, is_whole: bool
-) -> NoReturn:
-    """Raise the error with the number that was meant by a value with a unit, or by a percentage for a share
-    and the other way round, if it lies between `least` and `most` and is whole where it must be.
-    """
-    text = str(value).strip().strip("$")
-    is_prefix = not is_whole and text[-2:-1].isdecimal() and text[-1:] in "kKmMbBtT"
-    name = str(error.param and error.param.name)
-    if name == SIZE and _SIDES.fullmatch(text):
-        sides = re.split("[x*]", text)
-        meant = sides[0] if len(sides) == 2 and sides[0] == sides[1] else ",".join(sides)
-        words = f"{error.message.rstrip('.')}; did you mean {meant}?"
-        raise click.BadParameter(words, error.ctx, error.param) from error
-    # 30m of hours are minutes, of others no millions.
-    is_prefix = is_prefix and not name.endswith(("_hours", "_gib", "_rate"))
-    bare = math.nan if is_prefix else _with_unit(text, name, is_whole)
-    share = as_number(text)
-    share *= 100.0 if share < 1.0 else 0.01
-    is_share = most in (1, 100) or name == "percentile"
-    for number in (as_amount(text, is_whole), bare, *[share] * is_share):
-        lies = (least or 0) < number < (math.inf if most is None else most)
-        if lies and (number.is_integer() or not is_whole):
-            meant = f"{number:.12g}"
-            if is_whole and text[-1:] in "kK":  # of lengths 2k is 2048, of images 2000
-                meant += f" or {number / 1000 * 1024:.12g}"
-            words = f"{error.message.rstrip('.')}; did you mean {meant}?"
-            raise click.BadParameter(words, error.ctx, error.param) from error
-    if name in PARAMETERS and "in the range" in error.message:  # the unit, an example
-        words = f"{error.message.rstrip('.')}{PARAMETERS[name].unknown}"
-        raise click.BadParameter(words, error.ctx, error.param) from error
-    raise error

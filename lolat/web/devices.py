@@ -164,7 +164,9 @@ def unlisted(
     names: Iterable[str], every: Mapping[str, ListedDevice], listed: Mapping[str, ListedDevice]
 ) -> str:
     """The reasons why devices are not `listed` in a tab; `every`: the devices of all tabs."""
-    near, whys = {known.casefold(): known for known in (*listed, *device_names())}, list[str]()
+    # Without its mode a profile's name is that of its GPU.
+    gpus = (gpu for known in listed if is_card(gpu := known.rpartition("-")[0]))
+    near, whys = {n.casefold(): n for n in (*listed, *gpus, *device_names())}, list[str]()
     for name in names:
         known = every[name].model.file.answers_for if name in every else ()
         hint = did_you_mean(name.casefold(), near, "choose one of the list")

@@ -30,18 +30,22 @@ def numbers(text: str, parameter: Parameter, most: int = 1) -> Any:
     """
     if parameter.is_count:
         text = re.sub(r"(?<=\d),(?=0\d\d(?!\d))", "", text)
-    is_one = most == 1 and as_amount(text, parameter.is_count) < inf
+    is_one = most == 1 and (as_amount(text, parameter.is_count) < inf or parameter.hint(text))
     words = [text] if is_one else re.findall(r"[^,;\s]+", text)
     values = [as_amount(word, parameter.is_count) for word in words]
     if len(values) > most:
         wanted = f"at most {most} numbers" if most > 1 else "one number, such as 1000 or 2.5"
         raise InputError(f"{shortened(text)!r}: expected {wanted}")
     if words:
-        parameter.check(*[
-            int(value) if parameter.kind is int and value.is_integer() else value
-            if abs(value) < inf else shortened(word)
-            for value, word in zip(values, words, strict=True)
-        ])  # fmt: skip
+        try:
+            parameter.check(*[
+                int(value) if parameter.kind is int and value.is_integer() else value
+                if abs(value) < inf else shortened(word)
+                for value, word in zip(values, words, strict=True)
+            ])  # fmt: skip
+        except InputError as error:
+            hints = map(parameter.hint, words)
+            raise error.reworded(error.message + next(filter(None, hints), "")) from None
     found = tuple(map(parameter.kind, values))
     return found if most > 1 else found[0] if found else None
 

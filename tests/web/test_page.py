@@ -20,6 +20,7 @@ import lolat
 from lolat.cli.main import lolat as commands
 from lolat.device.file import add_sections
 from lolat.device.prediction import domain_words
+from lolat.errors import LolatError
 from lolat.graph import Graph, GraphBuilder
 from lolat.io import paths as places
 from lolat.units import digits, dollars, duration, milliseconds, quantity
@@ -417,6 +418,28 @@ WRONG_SERVING = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("view", "field", "typed", "meant"),
+    [
+        ("training", "max_hours", "24h", "24"), ("training", "max_hours", "90 min", "1.5"),
+        ("training", "max_dollars", "$50", "50"), ("training", "price_per_hour", "0.4$", "0.4"),
+        ("training", "memory_gib", "24GB", "24"), ("training", "link_gbps", "100G", "100"),
+        ("decoder", "tokens", "50 million", "50000000"), ("decoder", "sequence_length", "512 tok", "512"),
+        ("budget", "max_ms", "0.5 s", "500"), ("budget", "sure", "0.9", "90"),
+        ("latency", "batch_size", "8, 64x", "64"), ("latency", "input_size", "224x192x3", "224,192,3"),
+        ("llm", "request_rate", "90/min", "1.5"), ("llm", "max_ttft_ms", "1s", "1000"),
+        ("llm", "accepted", "70 %", "0.7"), ("llm", "percentile", "0.95", "95"),
+    ],
+)  # fmt: skip
+def test_a_wrong_unit_has_a_hint_at_its_field(
+    page: Site, view: str, field: str, typed: str, meant: str
+) -> None:
+    page.get(view=view, **{field: typed})
+    error = page.errors()[field]
+    assert typed.rpartition(", ")[2] in error
+    assert error.endswith(f"; did you mean {meant}?")
+
+
 def test_the_way_is_told_in_the_words_of_the_page(page: Site) -> None:
     page.get(network="mynet:make")
     assert "lolat read mynet:make --output net.json" in page.errors()["network"]
@@ -507,6 +530,18 @@ def test_no_other_device_answers_for_one_that_is_asked(page: Site, asked: str, w
     shown = page.answer()
     page.get(page.link().removeprefix("/"))
     assert page.answer() == shown
+
+
+def test_the_hint_at_a_device_is_that_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An a100 without its mode is no profile's name; both surfaces name it for an O in place of a 0."""
+    monkeypatch.setattr(places, "bundled_folder", lambda: places.repository_root() / "models")
+    with pytest.raises(LolatError) as refused:
+        lolat.load("a10O")
+    with site([]) as page:
+        page.get("?model=a10O")
+        hint = page.errors()["model"].partition("did you mean ")[2]
+    assert "a100" in hint
+    assert hint in str(refused.value)
 
 
 @pytest.mark.parametrize("view", ["latency", "training"])
