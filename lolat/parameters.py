@@ -257,9 +257,10 @@ _EVERY = (
     _amount("link_gbps", "GBPS", "Gbit/s that adding up gradients reaches between machines, for each "
             "device. If all numbers of --replicas fit into one machine: between its devices. If not given, "
             "that of the instance type (docs/how-to/cost.md)."),
-    _amount("memory_gib", "GIB", "Memory of each device. 0.5 GiB of it stays free, and 6 % too unless the "
-            "network is a decoder. A comparison leaves out GPUs with less. If not given, by the data "
-            "sheet; of a CPU what was free when it was learned."),
+    Parameter("memory_gib", "Memory of each device. 0.5 GiB of it stays free, and 6 % too unless the "
+              "network is a decoder. A comparison leaves out GPUs with less. If not given, by the data "
+              "sheet; of a CPU what was free when it was learned.", float, 0, 8192, is_open=True,
+              metavar="GIB", unknown=" GiB, such as 24 (24,576 MiB)"),
     _amount("max_hours", "HOURS",
             "Name the cheapest option that takes no longer; exit code 3 if there is none. Without "
             "--samples or --tokens: say how much can be trained in this time."),

@@ -191,6 +191,11 @@ def one_line(error: BaseException) -> str:
     return shortened(" ".join(told))
 
 
+def capitalized(words: str) -> str:
+    """Return words with a capital first letter."""
+    return words[:1].upper() + words[1:]
+
+
 def shortened(text: str) -> str:
     """`text` in one printable line of at most `LONGEST` characters."""
     text = " ".join(_ESCAPES.sub("", text).split())

@@ -17,7 +17,7 @@ from lolat.report.cost_table import (
     columns,
     compared_links,
     ends_words,
-    launched_words,
+    launch_words,
     legend,
     links_of,
     most_line,
@@ -61,6 +61,7 @@ from lolat.units import (
     between,
     by_text,
     byte_size,
+    capitalized,
     digits,
     duration,
     milliseconds,
@@ -76,7 +77,8 @@ NOT_INCLUDED = "without loading data, storage, data transfer, setting up the mac
 def cost_lines(cost: Cost) -> Iterator[Part]:
     """The lines of `lolat cost`, with its table and the best of its rows."""
     before, table, after = cost_parts(cost)
-    yield from before
+    no = no_room(cost) if cost.fits is False else cost.missed
+    yield from filter(None, [capitalized(no), *before])
     if table.rows:
         yield from ("", table, "")
     yield from (*rented_line(table.rows), *after)
@@ -127,7 +129,6 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     is_asked = cost.samples is not None or cost.limits != TrainingLimits()
     is_table = cost.fits is not False and (is_asked or several)
     before = [
-        *([no_room(cost)] if cost.fits is False else []),
         " · ".join(
             filter(None, (title, plain(of), training_mode_words(cost) + chosen_words(cost)))
         ),
@@ -145,7 +146,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
         *_padding_lines(cost),
         *_link_lines(cost),
         *(_price_lines(cost) if is_asked else [no_data_words(cost)]),
-        *_card_lines(cost.options),
+        *(_card_lines(cost.options) if is_asked else ()),
         *_code_lines([cost]),
         *_layout_line(cost),
     ]  # fmt: skip
@@ -361,7 +362,7 @@ def _price_lines(cost: Cost) -> Iterator[str]:
 def costs_lines(costs: Costs) -> Iterator[Part]:
     """The lines of several devices: a table, the cheapest first; the best; the devices left out."""
     title, table, bests, after = costs_parts(costs)
-    yield title
+    yield from filter(None, [capitalized(costs.no_room or costs.missed), title])
     yield from (line for best in bests for line in best.lines)
     yield from ("", table) if table.rows else ()
     chosen = costs.cheapest, costs.fastest
@@ -374,15 +375,17 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
 
 
 def noted_lines(costs: Costs, most: float = MOST_NOTES) -> Iterator[str]:
-    """Lines of notes, those on the network first, then those on the cheapest and the fastest device."""
+    """Lines of notes on the rows shown: on the network, on the cheapest and fastest device, on others."""
     several = len({c.checkpointing for c in costs.answers}) > 1
+    shown = [cost for cost, _ in listing_of(costs, ranked(costs)).shown]
+    answers = [c for c in costs.answers if any(c is one for one in shown)] or costs.answers
     told = [
         (c.card + recomputed_words(c) * several, c.warnings, c.options[0].interval_ms)
-        for c in costs.answers
+        for c in answers
     ]
     of_all = [note for note in told[0][1] if all(note in notes for _, notes, _ in told)]
     yield from (f"note: {plain(note)}" for note in of_all)
-    chosen = {Choice.of(cost, option): name for cost, (name, *_) in zip(costs.answers, told, strict=True)
+    chosen = {Choice.of(cost, option): name for cost, (name, *_) in zip(answers, told, strict=True)
               for option in cost.options}  # fmt: skip
     yield from grouped_notes(
         [(name, [n for n in notes if n not in of_all], ends) for name, notes, ends in told], most,
@@ -451,8 +454,8 @@ def _after(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
     lists = by_text((c.card, c.price_list or "") for c in unpriced)
     yield from (no_price_words([*dict.fromkeys(names)], name) for name, names in lists.items())
     yield from compared_links(listed)
-    yield from _card_lines(o for _, o in listed)
-    if any(o.rented is not None and (o.dollars or o.data_within_limits) for _, o in listed):
+    if paid := [o for _, o in listed if o.rented and (o.dollars or o.data_within_limits)]:
+        yield from _card_lines(paid)
         name = next((c.price_list for c, o in listed if o.rented), None)
         of = f" in {plain(name)}" if name else ""
         yield f"Prices by the second{of}: {NOT_INCLUDED}."
@@ -511,7 +514,7 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
         is_said = aim is FASTEST and choice == costs.cheapest
         line = "Fastest: the same" if is_said else _best_line(aim.word, words, best, limits) + more
         near = nearly_words(best, listed, limits, aim, of_row)
-        clauses = near, alike_words(aim, best, rivals), launched_words(costs, aim, limits)
+        clauses = near, alike_words(aim, best, rivals), launch_words(costs, aim, limits)
         yield Sentence(line, tuple(filter(None, clauses)))
         yield from map(Sentence, _sure_line(aim.word, aim, best, listed, limits, of_row))
     yield from map(Sentence, update_lines(listed))

@@ -14,7 +14,7 @@ from lolat.parameters import BEST
 from lolat.report.llm import LEGEND
 from lolat.report.ranked import Rated, apart_words
 from lolat.report.tables import Column, Screen, ends_of
-from lolat.training.best import FASTEST, Aim, verdict_on
+from lolat.training.best import CHEAPEST, FASTEST, Aim, verdict_on
 from lolat.training.choice import Choice, choice_words, mode_text
 from lolat.training.compare import USUAL_UPDATE, Costs
 from lolat.training.cost import Cost, CostRow, close_words, is_close, would_words
@@ -40,6 +40,8 @@ MARKS = {
 NO_ROOM = "-"
 UNSURE = {"likely", "unlikely"}
 """Verdicts of an interval that reaches over a limit."""
+LEAST_SHARE = 0.1
+"""Least time of a row, over the unit of its column."""
 SAMPLE = {"samples": "sample", "tokens": "sequence"}
 
 
@@ -118,10 +120,9 @@ def batch_words(costs: Sequence[Cost]) -> str:
     def ends(sizes: Sequence[int]) -> str:
         return " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
 
-    every, times = (
-        [Choice.of(c, o) for c in costs for o in c.options],
-        [c.accumulate for c in costs],
-    )
+    costs = [c for c in costs if c.fits is not False] or costs
+    every = [Choice.of(c, o) for c in costs for o in c.options]
+    times = [c.accumulate for c in costs]
     words = f"batch {ends([c.batch_size for c in every])}" + f" x {ends(times)}" * (max(times) > 1)
     whole = f" on each device, {ends([c.in_all for c in every])} in all"
     return words + whole * (max(c.devices for c in every) > 1)
@@ -208,9 +209,12 @@ def columns(answer: Cost | Costs) -> list[Column]:
 
 def _total_columns(answer: Cost | Costs, options: Sequence[TrainingPrediction]) -> Iterator[Column]:
     """The time of the data and its interval; several rows have one unit, which is the head."""
-    longest = max((o.total_s or 0.0 for o in options), default=0.0)
+    times = [o.total_s or 0.0 for o in options] or [0.0]
     units = ("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0)
-    unit, unit_s = next(one for one in units if longest >= one[1] or one is units[-1])
+    unit, unit_s = next(
+        (one for one in units if max(times) >= one[1] and min(times) >= LEAST_SHARE * one[1]),
+        units[-1],
+    )
     is_single = isinstance(answer, Cost) and not options[1:]
 
     def time(seconds: float) -> str:
@@ -324,23 +328,6 @@ def update_lines(listed: Sequence[CostRow]) -> Iterator[str]:
         yield f"Updates differ, {ends}; for equal ones {alike}"
 
 
-def launch_words(costs: Costs, aim: Aim) -> str:
-    """A clause on a launch in which the cheapest is much cheaper or the fastest much faster; "" without
-    one.
-    """
-    best, one = getattr(costs, aim.field), costs.better_launch.get(aim.field)
-    if one is None or best is None or (aim is FASTEST and best == costs.cheapest):
-        return ""
-    is_alike = (one.card, one.devices) == (best.card, best.devices)
-    is_alike &= one.batch_size == best.batch_size
-    told = choice_words(replace(one, precision=None), costs.tells_batch and not is_alike)
-    told = told.partition(", ")[2] if is_alike else told
-    words = f"with --launch {one.launch}" + f" in {one.precision}" * (
-        one.precision != best.precision
-    )
-    return f"{words}: {told}, {percent(1.0 - aim.value(one) / aim.value(best))} {aim.less}"
-
-
 def rivals_of(best: CostRow, listed: Sequence[CostRow], limits: TrainingLimits) -> list[CostRow]:
     """The best row, and the rows of other devices that may keep the limits."""
     others = (row for row in listed if row.cost.device != best.cost.device)
@@ -366,18 +353,30 @@ def alike_words(aim: Aim, best: CostRow, rivals: Sequence[CostRow]) -> str:
     return apart_words(each[of], named) if of in values else ""
 
 
-def launched_words(costs: Costs, aim: Aim, limits: TrainingLimits) -> str:
-    """`launch_words`, with how likely the choice keeps the limits, and choices that may be as good."""
-    words, choice = launch_words(costs, aim), costs.better_launch.get(aim.field)
-    found = costs.by_launch.get(choice.launch or "") if choice else None
-    if not words or found is None:
-        return words
-    listed = ranked(found)
-    best = next(row for row in listed if Choice.of(*row) == choice)
-    likely = f"likely{limits.words()}{ends_words(best, limits)}"
-    is_likely = verdict_on(best.option, limits) == "likely"
-    alike = alike_words(aim, best, rivals_of(best, listed, limits))
-    return "; ".join(filter(None, (words, likely * is_likely, alike)))
+def launch_words(costs: Costs, aim: Aim, limits: TrainingLimits) -> str:
+    """A clause on a launch in which the cheapest is much cheaper or the fastest much faster, with its
+    interval, how likely it keeps the limits, and choices that may be as good; "" without one.
+    """
+    best, one = getattr(costs, aim.field), costs.better_launch.get(aim.field)
+    if one is None or best is None or (aim is FASTEST and best == costs.cheapest):
+        return ""
+    listed = ranked(costs.by_launch[one.launch or ""])
+    row = next(row for row in listed if Choice.of(*row) == one)
+    is_alike = (one.card, one.devices) == (best.card, best.devices)
+    is_alike &= one.batch_size == best.batch_size
+    told = choice_words(replace(one, precision=None), costs.tells_batch and not is_alike)
+    told = told.partition(", ")[2] if is_alike else told
+    words = f"with --launch {one.launch}" + f" in {one.precision}" * (
+        one.precision != best.precision
+    )
+    words += f": {told}, {percent(1.0 - aim.value(one) / aim.value(best))} {aim.less}"
+    sure = ""
+    if ends := getattr(row.option, aim.interval):
+        form = dollars if aim is CHEAPEST else duration
+        sure = f"{percent(row.cost.coverage)} between {' and '.join(map(form, ends))}"
+    likely = f"likely{limits.words()}" * (verdict_on(row.option, limits) == "likely")
+    alike = alike_words(aim, row, rivals_of(row, listed, limits))
+    return "; ".join(filter(None, (words, likely or sure, alike)))
 
 
 def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:

@@ -91,7 +91,7 @@ def faster(cost: Cost) -> Alternative | None:
     is_last = other.channels_last and not asked.channels_last
     options = [f"--precision {BEST}"] * (asked.precision is None)
     options += ["--channels-last"] * bool(is_last and asked.precision not in (None, BEST))
-    options += [f"--launch {GRAPH}"] * cost.host_bound
+    options += [f"--launch {other.launch}"] * (other.launch != cost.launch)
     return Alternative(other, share, " ".join(options)) if share < NEAR_SPEED else None
 
 

@@ -86,6 +86,12 @@ class Costs(Limited):
         return [option for cost in self.answers for option in cost.timed]
 
     @property
+    def no_room(self) -> str:
+        """Words that no device has enough memory; "" if one has."""
+        fits = any(cost.fits is not False for cost in self.answers)
+        return "" if fits else "it fits on none of these devices"
+
+    @property
     def offered(self) -> str:
         """The options and the words of `offer`; "" without one."""
         with_precision = self.precision is None
@@ -128,8 +134,8 @@ class Costs(Limited):
 
 def check_room(costs: Costs) -> None:
     """Raise AnswerIsNo if no device has enough memory."""
-    if all(cost.fits is False for cost in costs.answers):
-        raise AnswerIsNo("it fits on none of these devices", code="no-room")
+    if costs.no_room:
+        raise AnswerIsNo(costs.no_room, code="no-room")
 
 
 def check_priced(answers: Sequence[Cost]) -> None:

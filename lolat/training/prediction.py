@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
@@ -129,10 +129,24 @@ class Limited(Result):
         """Return the options within the limits."""
         return [o for o in self.timed if o.keeps(self.limits)]
 
+    def least(self) -> tuple[float, float | None]:
+        """Return the fewest seconds and US$ of the options; with `sure`, of their upper ends."""
+        ends = [o.amounts(self.sure) for o in self.timed]
+        paid = (usd for _, usd in ends if usd is not None)
+        return min(seconds for seconds, _ in ends), min(paid, default=None)
+
     @property
     def missed(self) -> str:
-        """Words that no option is within the limits; "" if one is."""
-        return "" if self.within() or not self.timed else f"nothing{self.limits.words()}"
+        """Words that no option is within the limits, with the fewest hours and US$; "" if one is."""
+        if self.within() or not self.timed:
+            return ""
+        fastest, cheapest = self.least()
+        up_to, is_one = "up to " * self.sure, len(self.timed) == 1
+        one, another = ("it", "it") if is_one else ("the fastest", "the cheapest")
+        costs = "no price is known"
+        if cheapest is not None:
+            costs = f"{another} costs {up_to}{dollars(cheapest)}"
+        return f"nothing is{self.limits.words()}: {one} takes {up_to}{duration(fastest)}, {costs}"
 
     @property
     def offered(self) -> str:
@@ -145,26 +159,18 @@ def check_limits(answer: Limited, offered: str = "") -> None:
     limits, timed = answer.limits, answer.timed
     if not answer.missed:
         return
-    given = " and ".join(arg(name) for name, value in asdict(limits).items() if value)
-    ends, up_to = [o.amounts(limits.sure) for o in timed], "up to " * limits.sure
-    fastest = min(seconds for seconds, _ in ends)
-    cheapest = min((usd for _, usd in ends if usd is not None), default=None)
-    helps = "expected more devices (--replicas), or a higher limit"
+    names = (arg(name) for name in ("max_hours", "max_dollars") if getattr(limits, name))
+    higher = f"a higher {' or '.join(names)}"
+    fastest, cheapest = answer.least()
+    helps = f"expected more devices (--replicas), or {higher}"
     if not limits.of_money.keeps(fastest, cheapest):
         data = "samples" if timed[0].tokens_per_s is None else "tokens"
-        helps = f"expected fewer {data} or epochs, or a higher limit"
+        helps = f"expected fewer {data} or epochs, or {higher}"
     elif limits.keeps(fastest, cheapest):
         helps = "raise one of the limits: no row keeps both"
     if offered := offered or answer.offered:
         helps = f"{offered} is within; or {helps.removeprefix('expected ')}"
-    one, another = ("it", "it") if len(timed) == 1 else ("the fastest", "the cheapest")
-    costs = "no price is known"
-    if cheapest is not None:
-        costs = f"{another} costs {up_to}{dollars(cheapest)}"
-    raise AnswerIsNo(
-        f"nothing here is{limits.words()} ({given}): {one} takes {up_to}{duration(fastest)}, {costs}; "
-        f"{helps}"
-    )
+    raise AnswerIsNo(f"{answer.missed}; {helps}")
 
 
 def predict(

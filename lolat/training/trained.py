@@ -36,7 +36,7 @@ def read_question(network: Any, input_size: InputSize) -> Trained:
     if len(numbers) != 1:
         raise InputError(
             f"{arg(SIZE if size.images else LENGTH)}: {decoder.name} is trained on sequences; "
-            f"expected the tokens of one alone, such as {arg(LENGTH)} 4096",
+            f"expected the tokens of one sequence, such as {arg(LENGTH)} 4096",
             code="sequence-length",
         )
     return TrainedDecoder(decoder, numbers[0])

@@ -360,7 +360,10 @@ def test_the_best_in_another_launch_is_that_of_the_question_with_this_launch(
     assert told.devices == compiled.cheapest.devices
     line = next(x for x in lines_of(costs_lines(found)) if "with --launch compiled" in x)
     close = [x for x in lines_of(costs_lines(compiled)) if x.startswith("  too close")]
-    assert line.partition("; ")[2] == close[0].strip()
+    options = (option for cost in compiled.answers for option in cost.options)
+    (best,) = (option for option in options if option.dollars == told.dollars)
+    low, high = map(dollars, best.dollars_interval or ())
+    assert line.split("; ", 2)[1:] == [f"90 % between {low} and {high}", close[0].strip()]
 
 
 def test_a_layout_that_changes_little_is_neither_chosen_nor_offered() -> None:

@@ -19,6 +19,7 @@ from lolat.training.choice import Choice
 from lolat.training.compare import joined
 from lolat.training.listing import best_row
 from lolat.training.prediction import check_limits
+from lolat.units import duration
 from tests.cli.commands import Command
 from tests.training.several import GPUS, asked, compared, listed, network
 
@@ -77,8 +78,12 @@ def test_a_launch_that_keeps_the_money_is_told_where_none_does_without(prices: s
     for limit, is_told in ((0.95 * eager, True), (0.9 * least, False)):
         found = compared(("a100-fp32",), "fp32", 8, prices=prices, replicas=1, samples=10**6,
                          max_dollars=limit)  # fmt: skip
-        assert [*lines_of(costs_lines(found))]
-        with pytest.raises(AnswerIsNo, match="nothing here is within") as error:
+        first, *_ = lines_of(costs_lines(found))
+        least_s = min(option.total_s or 0.0 for option in found.timed)
+        assert first.startswith(
+            f"Nothing is within ${limit:g}: it takes {duration(least_s)}, it costs"
+        )
+        with pytest.raises(AnswerIsNo, match="nothing is within") as error:
             check_limits(found)
         assert ("; launch=" in str(error.value)) == is_told
         told = {one.launch: one.dollars for one in found.better_launch.values()}
@@ -99,6 +104,28 @@ def test_a_launch_that_misses_the_time_too_is_not_told_to_keep_it(prices: str) -
                          max_hours=limit)  # fmt: skip
         assert [*lines_of(costs_lines(found))]
         assert bool(found.offer) == is_told
+
+
+def test_a_faster_mode_has_the_options_that_ask_for_it(lolat: Command) -> None:
+    """Compiled code, on a GPU that already runs in its fastest precision; nothing keeps the limit."""
+    ask = (
+        "cost",
+        "a100",
+        "timm:resnet50",
+        "--batch-size",
+        128,
+        "--samples",
+        10**6,
+        "--max-dollars",
+        0.1,
+    )
+    said = re.search(r"it takes (\S+) times as long: (--.+)$", lolat(*ask).out, re.MULTILINE)
+    assert said
+    share, options = said.groups()
+    own, other = (json.loads(lolat(*ask, *more, "--json").out) for more in ([], options.split()))
+    first, second = (answer["options"][0]["total_s"] for answer in (own, other))
+    assert share == f"{second / first:.2f}"
+    assert (own["launch"], other["launch"]) == ("eager", "compiled")
 
 
 def test_a_layout_that_keeps_the_money_is_told_where_the_default_does_not(lolat: Command) -> None:
@@ -268,7 +295,7 @@ def test_what_must_be_sure_keeps_the_limit_with_the_end_of_its_interval(
         printed = "\n".join(lines_of(costs_lines(found)))
         assert "likely" not in printed
         assert f"surely within {1.001 * limit:g}" in " ".join(printed.split()).replace("$", "")
-    with pytest.raises(AnswerIsNo, match="nothing here is surely within") as no:
+    with pytest.raises(AnswerIsNo, match="nothing is surely within") as no:
         check_limits(
             compared(GPUS, "fp32", 64, **ask, sure=True, **{name: 0.99 * min(filter(None, ends))})
         )

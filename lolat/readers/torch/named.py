@@ -158,11 +158,11 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
     transformers = import_package("transformers")
     heads = [part for part in form.split(",") if part != TAKEN_APART]
     head, eager = ",".join(heads), TAKEN_APART in form.split(",")
-    resized = list[Any]()
+    resized, model_type = list[Any](), config.pop("model_type")
 
     def make() -> Any:
         resized.clear()
-        settings = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
+        settings = transformers.AutoConfig.for_model(model_type, **config)
         if eager:
             settings._attn_implementation, settings.use_cache = TAKEN_APART, False
         parts: list[Any] = [settings, getattr(settings, "vision_config", None)] if size else []

@@ -46,7 +46,7 @@ from lolat.report.rows import (
     marked_rows,
 )
 from lolat.report.tables import element, escape, for_readers
-from lolat.units import digits, milliseconds, plain, quantity
+from lolat.units import capitalized, digits, milliseconds, plain, quantity
 
 HOST_FIRST = (
     "The device waits for its host, so a change saves the time in which the host starts the "
@@ -124,7 +124,7 @@ def _answer(prediction: Prediction, sentence: str) -> str:
         counts_words(prediction), memory_words(prediction),
     ]  # fmt: skip
     domain = domain_words(prediction)
-    domain = escape(domain[:1].upper() + domain[1:])
+    domain = escape(capitalized(domain))
     is_outside = prediction.in_domain is False
     domain += ': <a href="#sure">see how sure this is</a>' * is_outside
     words = element("p", sentence)
@@ -244,7 +244,7 @@ def _changes(answer: Prediction) -> str:
     query, question = answer.query, Question(answer.batch_size, answer.predictor)
     explanation = explain(query.model, query.graph, question, query.at_size)
     notes = (*map(for_readers, explanation.notes), *[STAR] * bool(leaves_range(explanation)))
-    table = _saved(f"{ANEW[:1].upper()}{ANEW[1:]}", explanation)
+    table = _saved(capitalized(ANEW), explanation)
     return table + "".join(element("p", plain(note), class_="dim") for note in notes)
 
 
@@ -253,5 +253,5 @@ def _doubts(answer: Prediction) -> str:
     file = answer.query.model.file
     of_model = () if file.environment.source else file.warnings
     lines = [*dict.fromkeys((*answer.warnings, *of_model))]
-    lines += [line[:1].upper() + line[1:] for line in error_lines(answer.query.model)]
+    lines += map(capitalized, error_lines(answer.query.model))
     return f"<ul>{''.join(element('li', plain(for_readers(line))) for line in lines)}</ul>"
