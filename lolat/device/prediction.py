@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from lolat.device.domain import NEGLIGIBLE_SHARE
+from lolat.device.predictors.host import LATE
 from lolat.device.state import State
 from lolat.device.summary import mode_words, span
 from lolat.graph import Graph
@@ -239,6 +240,16 @@ class Prediction(Result):
     def host_us(self) -> float | None:
         """The host's time to launch an operation, µs; None if it was not given."""
         return self.query.model.asked.host_us
+
+    @property
+    def after_host_ms(self) -> float:
+        """Time of a host-bound network after the host has launched all operations; 0 of others."""
+        return self.latency_ms - (self.host_ms or 0.0) if self.host_bound else 0.0
+
+    @property
+    def waits_for_host(self) -> bool:
+        """True if the host takes nearly all of the time."""
+        return bool(self.host_bound) and self.after_host_ms <= LATE * self.latency_ms
 
     @property
     def channels_last(self) -> bool | None:

@@ -464,7 +464,8 @@ def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
     slowest = max(waits.values(), default=0.0)
 
     def dollars(name: str) -> float:
-        return (priced[name].dollars_per_million or 0.0) * slowest / waits.get(name, slowest or 1.0)
+        p, dollars = priced[name], priced[name].dollars_per_million or 0.0
+        return dollars * (slowest + p.after_host_ms) / p.latency_ms if name in waits else dollars
 
     other = min(priced, key=dollars)
     if not waits or (other == best and best not in waits):

@@ -73,9 +73,12 @@ def bottleneck_sentence(prediction: Prediction) -> str:
     if not blocks:
         return "There is nothing to compute."
     if prediction.host_bound:
+        starts, rest = map(milliseconds, (prediction.host_ms or 0.0, prediction.after_host_ms))
+        host = f"the host, which takes {starts} to start the operations"
+        if prediction.waits_for_host:
+            return f"Bottleneck: {host}; the device waits for it and ends {rest} later."
         return (
-            f"Bottleneck: the host, which takes {milliseconds(prediction.host_ms or 0.0)} to start the "
-            "operations; the device runs them in less and waits for it."
+            f"Bottlenecks: {host}, and the device, which then takes {rest} to run the last of them."
         )
     longest = max(blocks, key=lambda b: b.latency_ms)
     if prediction.call_ms >= max(prediction.latency_ms / 2, longest.latency_ms):

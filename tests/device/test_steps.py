@@ -16,7 +16,9 @@ from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.optimizers import OPTIMIZERS
 from lolat.report.prediction import summary
+from lolat.report.rows import terms_of
 from lolat.training.plan import training_of
+from lolat.units import milliseconds
 from tests.device.test_roofline import MOVING_BANDWIDTH, classes
 
 START_MS = 0.05
@@ -61,7 +63,30 @@ def test_small_operations_take_as_long_as_the_host_takes_to_start_them() -> None
     assert "host-bound" in lines[2]
     assert "host-bound: the host takes 1.02 ms" in lines[4]
     assert found.to_dict()["host_bound"] is True
-    assert "Bottleneck: the host, which takes 1.02 ms to start the operations" in found.report()
+    told = "Bottleneck: the host, which takes 1.02 ms to start the operations; the device waits for it and"
+    assert told in found.report()
+    assert {b.bound_by for b in found.blocks[:-1]} == {"ops"}
+
+
+def test_a_device_that_works_after_its_host_has_started_all_is_a_bottleneck_too() -> None:
+    """Twenty short operations, for which it waits, then one that takes 0.7 times the host's time."""
+    long_ms, host_ms = 0.7 * 21 * START_MS, 21 * START_MS
+    b = GraphBuilder("late", "torch")
+    x = b.tensor((1, 8))
+    for _ in range(20):
+        x = b.add("relu", [x], (1, 8))
+    x = b.add("repeat", [x], (1, int(long_ms * MOVING_BANDWIDTH / 4)))
+    found = model().predict(b.build([x]))
+    assert found.host_bound
+    assert found.host_ms == pytest.approx(host_ms)
+    assert found.latency_ms == pytest.approx(host_ms + long_ms, rel=1e-3)
+    parts = terms_of(found.blocks)
+    assert parts["ops"] == pytest.approx(host_ms, rel=1e-3)
+    assert parts["traffic"] == pytest.approx(long_ms, rel=1e-3)
+    report = found.report()
+    rest = milliseconds(found.latency_ms - host_ms)
+    assert f"1.05 ms to start the operations, and the device, which then takes {rest} to" in report
+    assert f"a faster device saves {rest} at most" in report
 
 
 def test_large_ones_hide_the_host() -> None:

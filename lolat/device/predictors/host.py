@@ -44,6 +44,8 @@ GRAPH_MS = 0.0015
 """Launch overhead of an operation in a CUDA graph: 0.5 us (NVIDIA, Getting Started with CUDA Graphs,
 2019); 1 to 2 us between two operations on current GPUs."""
 GRAPH_CALLS = 2  # launches of a call of a CUDA graph: the copy of the input, the graph
+LATE = 0.1
+"""Share of a host-bound pass after the last launch, above which a faster device helps too."""
 OLDER_LINKS = ("PCIe 3", "NVLink 1", "NVLink 2")
 Source = Literal["assumed", "fitted", "given"]
 ASSUMED: Source = "assumed"
@@ -177,6 +179,16 @@ class Steps:
     def ms(self) -> np.ndarray:
         """(steps,) ms of each step, with the waiting before it."""
         return self.run_ms + self.waits_ms
+
+    @property
+    def of_device_ms(self) -> np.ndarray:
+        """(steps,) ms of each step that a faster device shortens: its run, in a host-bound pass only the
+        part after the host has launched all steps.
+        """
+        if not self.host_bound:
+            return self.run_ms
+        ends = np.cumsum(self.ms)
+        return np.clip(ends - self.starts_ms.sum(), 0.0, self.run_ms)
 
     @property
     def latency_ms(self) -> float:

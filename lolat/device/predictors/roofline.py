@@ -24,7 +24,7 @@ import msgspec
 from lolat.arrays import np
 from lolat.device.domain import NEGLIGIBLE_SHARE, PASSED_OVER_SHARE, Extrapolation, MeasuredMinimum
 from lolat.device.predictors.formula import Formula
-from lolat.device.predictors.host import GIVEN, GRAPH_CALLS, Host, Steps, launches_alone
+from lolat.device.predictors.host import GIVEN, GRAPH_CALLS, LATE, Host, Steps, launches_alone
 from lolat.device.predictors.operation_classes import IN_TF32, OPERATION_CLASSES, TILED
 from lolat.device.predictors.shape_residuals import Row, shape_factors
 from lolat.graph import work as c
@@ -295,14 +295,15 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         return counts
 
     def of_operations(self, analysis: Analysis, batch_size: int) -> np.ndarray:
-        """`Formula.of_operations`; waiting for the host belongs to the term "ops"."""
+        """`Formula.of_operations`; the time that only a faster host shortens belongs to the term "ops"."""
         return self._of_operations(analysis, batch_size)[1]
 
     def _of_operations(self, analysis: Analysis, batch_size: int) -> tuple[Steps, np.ndarray]:
         steps = self.steps(work_of(analysis.graph, batch_size, self.mode))
         terms = np.zeros((len(analysis.graph.operations), len(self.features)))
-        np.add.at(terms, steps.operation, (steps.shares * steps.run_ms).T)
-        np.add.at(terms[:, START], steps.operation, steps.waits_ms)
+        of_device = steps.of_device_ms
+        np.add.at(terms, steps.operation, (steps.shares * of_device).T)
+        np.add.at(terms[:, START], steps.operation, steps.ms - of_device)
         return steps, terms
 
     # ---- Extrapolation
@@ -369,17 +370,22 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             helps = self.mode.launch != GRAPH and operations > 2 * GRAPH_CALLS
             graph = " or CUDA graphs (--launch graph)" * helps
             own = "" if host.source == GIVEN else "; yours: --host-us"
+            rest_ms = steps.latency_ms - steps.host_ms
+            faster = (
+                "saves {rest} at most" if rest_ms > LATE * steps.latency_ms else "does not help"
+            )
             launched = "{operations} operation" + "s" * (operations != 1)
             launched += (" and {views} view" + "s" * (views != 1)) * bool(views)
             yield Remark(
                 "host-bound",
                 f"the host takes {{took}} to launch {launched}, the device {{runs}} to run them; a "
-                f"faster device does not help, a larger batch{graph} does (an addition takes the host "
+                f"faster device {faster}, a larger batch{graph} helps (an addition takes the host "
                 f"{{start}} µs, {{source}}, within a factor of {host.factor:g}{own})",
                 took=Figure(milliseconds, steps.host_ms),
                 operations=Figure("{:,}".format, operations),
                 views=Figure("{:,}".format, views),
                 runs=Figure(milliseconds, steps.device_ms),
+                rest=Figure(milliseconds, rest_ms),
                 start=Figure("{:.0f}".format, 1e3 * host.start_ms),
                 source=host.source,
             )

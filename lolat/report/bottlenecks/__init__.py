@@ -234,7 +234,7 @@ def _saved(caption: str, explanation: Explanation) -> str:
     savings = explanation.counterfactuals
     if not savings:
         return element("p", f"{caption}: {NO_CHANGE}", class_="dim")
-    host = HOST_FIRST * bool(explanation.prediction.host_bound)
+    host = HOST_FIRST * explanation.prediction.waits_for_host
     note = element("p", host, class_="dim") if host else ""
     return for_readers(change_table(savings, leaves_range(explanation)).html(caption)) + note
 
