@@ -34,7 +34,7 @@ from lolat.graph.modes import AMP, BFLOAT16, COMPILED, FLOAT16, GRAPH
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.paths import LOCAL, SHIPPED
 from lolat.io.results import Result, Several, nested
-from lolat.units import did_you_mean, milliseconds
+from lolat.units import did_you_mean, milliseconds, percent
 
 SMALLEST_SAVING = 0.01  # share of the time of the network or the block
 NARROWER = 0.5  # share of the channels of a narrower network or block
@@ -111,6 +111,14 @@ class Counterfactual:
     of_network: float
     in_domain: bool | None
 
+    @property
+    def interval_of_network(self) -> tuple[float, float] | None:
+        """The interval of `of_network`; below 0 the changed network takes longer."""
+        if self.interval_ms is None:
+            return None
+        low, high = (1.0 - ms / (self.latency_ms + self.saves_ms) for ms in self.interval_ms)
+        return high, low
+
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Result):
@@ -165,7 +173,10 @@ class Explanation(Result):
         """The prediction, and the change with the largest saving."""
         change = "nothing that LoLat knows to try saves time"
         for best in self.counterfactuals[:1]:
-            change = f"{best.change}: saves {milliseconds(best.saves_ms)}"
+            ends = best.interval_of_network
+            sure = "" if ends is None else f" ({' .. '.join(map(percent, ends))})"
+            saves = f"{milliseconds(best.saves_ms)}, {percent(best.of_network)}{sure}"
+            change = f"{best.change}: saves {saves}"
         return f"{self.prediction.words()}\n{change}"
 
 

@@ -12,7 +12,7 @@ from lolat.device.limits import end_ms
 from lolat.device.prediction import CALL, Prediction, bound_by
 from lolat.device.predictors.roofline import Roofline
 from lolat.graph.counts import GROUPS, MEANINGS, MEMBERS
-from lolat.parameters import BACKENDS
+from lolat.parameters import BACKENDS, COVERAGE
 from lolat.report.prediction import (
     clipped,
     further,
@@ -201,12 +201,13 @@ def leaves_range(explanation: Explanation) -> list[Counterfactual]:
 def change_table(
     changes: Sequence[Counterfactual], starred: Sequence[Counterfactual]
 ) -> ReportTable:
-    """A row for each change; a star for those that are `starred`."""
+    """A row for each change; a star for those that are `starred`. The interval is that of "of network"."""
     columns = [
         Column("change", lambda c: c.change + " *" * (c in starred), is_text=True),
         Column("saves", lambda c: c.saves_ms, milliseconds),
         Column("of block", lambda c: c.of_block, percent),
         Column("of network", lambda c: c.of_network, percent),
+        Column(interval_head(COVERAGE), lambda c: c.interval_of_network, ends_of(percent)),
     ]
     return ReportTable(columns, changes)
 

@@ -299,11 +299,12 @@ def _terms(answer: Any) -> list[dict[str, Any]]:
 
 def changes(answer: Explanation) -> Any:
     """A pandas DataFrame of an explanation's changes."""
+    each = ((c, *(c.interval_ms or (None, None))) for c in answer.counterfactuals)
     return _pandas().DataFrame(
         [
-            {"change": in_python(c.change), "latency_ms": c.latency_ms, "saves_ms": c.saves_ms,
-             "saves_share": c.of_network, "in_domain": c.in_domain}
-            for c in answer.counterfactuals
+            {"change": in_python(c.change), "latency_ms": c.latency_ms, "low_ms": low, "high_ms": high,
+             "saves_ms": c.saves_ms, "saves_share": c.of_network, "in_domain": c.in_domain}
+            for c, low, high in each
         ]
     )  # fmt: skip
 

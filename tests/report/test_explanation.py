@@ -12,7 +12,8 @@ from lolat.api.model import Model
 from lolat.device.attribution import Term, explain
 from lolat.graph import GraphBuilder
 from lolat.graph.blocks import BlockName, cut
-from lolat.graph.width import NOTE
+from lolat.graph.width import NOTE, widths
+from lolat.report.bottlenecks import page
 from lolat.report.explanation import budget_lines, budgets_beside, explanation_lines, rate
 from lolat.report.rows import TERMS
 from lolat.report.tables import lines_of
@@ -174,6 +175,24 @@ def test_outside_the_range_itself_no_change_is_starred() -> None:
     text = found.report()
     assert "outside the measured range" in text
     assert " *" not in text
+
+
+def test_a_saving_has_the_interval_of_the_changed_network() -> None:
+    """As a share of the network's time: the network of half the width, predicted by itself."""
+    model, graph = lolat.load("l4"), lolat.read("timm:resnet18")
+    now, (low, high) = (
+        model.predict(graph),
+        model.predict(widths(graph).at(0.5)).interval_ms or (0, 0),
+    )
+    found = model.explain(graph)
+    told = f"{percent(1 - high / now.latency_ms)} .. {percent(1 - low / now.latency_ms)}"
+    (half,) = [line for line in found.report().splitlines() if "width x0.5" in line]
+    assert half.endswith(f"  {told}")
+    changes = page(now).partition('id="changes"')[2]
+    assert f">{told}</td>" in changes.partition("width x0.5")[2].partition("</tr>")[0]
+    best = found.counterfactuals[0]
+    assert found.words().splitlines()[-1].startswith(f"{best.change}: saves ")
+    assert found.words().endswith(" %)")
 
 
 def test_a_value_just_beyond_the_limit_tells_by_how_much() -> None:

@@ -111,6 +111,8 @@ def test_a_frame_has_what_is_printed_and_drawn() -> None:
     assert causes["latency_ms"].sum() == pytest.approx(found.prediction.latency_ms)
     before = changes["latency_ms"] + changes["saves_ms"]
     assert before.to_numpy() == pytest.approx(found.prediction.latency_ms)
+    assert (changes["low_ms"] < changes["latency_ms"]).all()
+    assert (changes["latency_ms"] < changes["high_ms"]).all()
     assert len(changes) == len(found.counterfactuals) > 2
     on = lolat.predict("timm:resnet50", ["a100", "rtx-3090"], precision="bf16")
     assert [*on.frame()["device"]] == ["a100", "rtx-3090"]
