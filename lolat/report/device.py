@@ -76,21 +76,19 @@ def models_lines(listed: Models) -> Iterator[Part]:
     yield f"Language models known by name, for `lolat llm`: {', '.join(listed.language_models)}"
 
 
-OF_FRAMEWORK = {
-    "torch": ("timm:resnet50", " timm:resnet50"),
-    "onnxruntime": ("timm:resnet50", " network.onnx"),
-}
-"""Framework -> a network for a first question, already read, and one for `evaluate`; others have Keras'."""
+def first_network(framework: str | None) -> str:
+    """A network for a first question: a bundled one of the framework; ONNX Runtime has none of its own."""
+    return "timm:resnet50" if framework in ("torch", "onnxruntime") else "keras:ResNet50"
 
 
-def evaluated_here(framework: str | None) -> str | None:
-    """The networks of a first `lolat evaluate` that runs as printed; None if it would need a file, or a
-    package that is not installed.
+def first_evaluation(name: str, framework: str | None) -> list[str]:
+    """The first `lolat evaluate` of a learned device, as it runs here; none if it needs a file, or a
+    package that is not installed. The networks of `lolat evaluate` itself are Keras'.
     """
-    _, timed = OF_FRAMEWORK.get(framework or "", ("", ""))
-    package, _, name = timed.strip().partition(":")
-    runs = not timed or (name and importlib.util.find_spec(package) is not None)
-    return timed if runs else None
+    command = f"{quote(program())} evaluate {quote(plain(name))}"
+    if framework == "torch":
+        return [f"{command} timm:resnet50"] * (importlib.util.find_spec("timm") is not None)
+    return [command] * (framework != "onnxruntime")
 
 
 def learned(device: Device, path: str, name: str) -> Iterator[Part]:
@@ -105,16 +103,17 @@ def learned(device: Device, path: str, name: str) -> Iterator[Part]:
     if where.is_learned and (twin := bundled_twin(file, path)):
         yield Paragraph(twin)
     named, lolat = quote(plain(name)), quote(program())
-    network, timed = OF_FRAMEWORK.get(where.framework or "", ("keras:ResNet50", ""))
+    network = first_network(where.framework)
     kernels = file.kernels
     for step in kernels.own_steps[-1:] if kernels else ():
         is_text = step.network.startswith("transformers:")
         option = "--sequence-length" if is_text else "--input-size"
         network = quote(plain(step.network)) + f" {option} {step.size}" * bool(step.size)
     if device.predictors:
-        against = timed if where.is_learned else " --table OTHER_TIMES.csv"
-        report, evaluate = f"{lolat} report {named} {network}", f"{lolat} evaluate {named}{against}"
-        yield f"Next: {report} · {evaluate} · {lolat} show {named} --formula"
+        evaluate = [f"{lolat} evaluate {named} --table OTHER_TIMES.csv"]
+        evaluate = first_evaluation(name, where.framework) if where.is_learned else evaluate
+        report, show = f"{lolat} report {named} {network}", f"{lolat} show {named} --formula"
+        yield f"Next: {' · '.join([report, *evaluate, show])}"
     if file.llm:
         section = section_of(file.llm, device.source)
         if section.trained:

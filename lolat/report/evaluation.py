@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from shlex import quote
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from lolat.device.summary import headline
 from lolat.hardware.environment import ANY_GPU
 from lolat.hardware.gpus import CPU
 from lolat.parameters import COVERAGE
-from lolat.report.device import evaluated_here
+from lolat.report.device import first_evaluation
 from lolat.report.prediction import note_lines
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.tables.networks import TimedNetwork
@@ -136,8 +135,7 @@ def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]
     backend = f" --backend {where.framework}" if where.framework else ""
     learn = f"`lolat learn {ANY_GPU if where.device == ANY_GPU else CPU}{backend}`"
     if result.verdict == "ok":
-        if (timed := evaluated_here(where.framework)) is not None:
-            yield f"Next: lolat evaluate {quote(plain(name))}{timed}"
+        yield from (f"Next: {line}" for line in first_evaluation(name, where.framework))
     elif result.verdict == "unsettled" and was_noisy:
         yield f"What to do: close other programs and learn again with {learn} (--wait waits for them)."
     elif result.verdict == "unsettled":

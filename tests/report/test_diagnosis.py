@@ -16,6 +16,7 @@ from lolat.device.state import LIMIT
 from lolat.microbench.check import Measured, NetworkAgain
 from lolat.microbench.environment import Difference
 from lolat.microbench.timing import JobLatency, Latencies
+from lolat.report.device import learned
 from lolat.report.evaluation import doctor_lines
 from lolat.report.tables import lines_of
 from lolat.units import off
@@ -134,11 +135,16 @@ def test_a_busy_or_unsteady_machine_is_no_drift(state: dict[str, Any]) -> None:
 def test_the_next_command_runs_as_printed(
     monkeypatch: pytest.MonkeyPatch, framework: str, installed: bool, last: str | None
 ) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: "/bin/lolat")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: object() if installed else None)
     where = dict(MODEL.file.document["environment"]) | {"framework": framework}
     model = Model(dict(MODEL.file.document) | {"environment": where})
     text = printed(judged(1.0, 1.0, 1.0, model=model), model)
     assert [n for n in text.splitlines() if n.startswith("Next:")] == ([last] if last else [])
+    learned_lines = [*lines_of(learned(model, "a.json", "desk model.json"))]
+    (after,) = [n for n in learned_lines if n.startswith("Next:") and " show " in n]
+    told = [part for part in after.removeprefix("Next: ").split(" · ") if " evaluate " in part]
+    assert told == ([last.removeprefix("Next: ")] if last else [])
 
 
 def test_another_machine_is_said_with_its_differences() -> None:
