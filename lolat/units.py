@@ -215,6 +215,15 @@ def value_words(value: Any) -> str:
     return f"a {type(value).__name__}{of}"
 
 
+ALIKE = 0.7
+"""Least similarity (`difflib`) of two names that are a typing error apart: --width is not --wait."""
+
+
+def similar(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """The known names that a misspelled one is similar to, the most similar first."""
+    return difflib.get_close_matches(name, list(known), most, ALIKE)
+
+
 def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:
     """`did you mean ResNet50 or ResNet101?`, or `otherwise`; `known`: name -> name to show.
 
@@ -224,7 +233,7 @@ def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:
         (n for n in known if 1 <= len(name) - len(n) <= 2 and name.startswith(n)), key=len
     )
     begin = (other for other in known if name and other.startswith(name))
-    near = [*dict.fromkeys([*short[-1:], *begin, *difflib.get_close_matches(name, known, n=3)])][:3]
+    near = [*dict.fromkeys([*short[-1:], *begin, *similar(name, known)])][:3]
     if not near:
         return otherwise
     *first, last = (known[n] for n in near)
@@ -270,9 +279,15 @@ def rows_of(rows: int, networks: int) -> str:
     return named if rows == networks else f"{plural(rows, 'row')} of {named}"
 
 
+_IN_IES = re.compile("[^aeiou]y$")
+
+
 def plural(count: int, word: str) -> str:
-    """1 device, 2 devices; 50,000 samples."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+    """1 device, 2 devices, 3 entries, 4 batches; 50,000 samples."""
+    if count != 1 and _IN_IES.search(word):
+        return f"{count:,} {word[:-1]}ies"
+    ending = "es" if word.endswith(("s", "x", "ch", "sh")) else "s"
+    return f"{count:,} {word}{ending * (count != 1)}"
 
 
 INSTALLED = f"-packages{os.sep}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice, takewhile
@@ -11,6 +10,7 @@ import click
 
 from lolat.errors import LolatError
 from lolat.io.forms import looks_like_network
+from lolat.units import similar
 
 _ON = ("--on", "MODEL (an argument: one device)", "GPU (an argument, as in `lolat prices h100`)")
 MEANT: dict[str, tuple[str, ...]] = {
@@ -49,8 +49,6 @@ COMMANDS_MEANT = {
 }  # fmt: skip
 """A command in the words of others -> its name."""
 OF_ONE_NETWORK = ("report", "explain", "budget")
-ALIKE = 0.7
-"""Two names are a typing error apart from this ratio of `difflib` on: --width is not --wait."""
 
 
 def _missing_of_llm(given: str) -> str:
@@ -109,7 +107,7 @@ def unknown_option(error: click.NoSuchOption) -> str:
             return f"{words}: it is {meant} here"
     names = {option.strip("-"): option for option in sorted(has) if option.startswith("--")}
     near = [option for at, option in names.items() if len(name) > 1 and at.startswith(name)]
-    near = near or [names[at] for at in difflib.get_close_matches(name, names, 3, ALIKE)]
+    near = near or [names[at] for at in similar(name, names)]
     if near:
         return f"{words}; did you mean {' or '.join(near)}?"
     others = ", ".join(f"`lolat {command}`" for command in _commands_with(given, error.ctx))
@@ -130,7 +128,7 @@ def unknown_command(words: Sequence[str], known: Iterable[str]) -> str:
     """The message for an unknown command, the first of `words`, with those that are like it."""
     given, known = words[0], [*known]
     meant = COMMANDS_MEANT.get(given.casefold())
-    near = [meant] if meant in known else difflib.get_close_matches(given, known, n=3)
+    near = [meant] if meant in known else similar(given, known)
     if not near and (is_device(given) or looks_like_network(given)):
         near = [f"lolat predict {shlex.join(words)}"]
     return f"No such command {given!r}" + f"; did you mean {' or '.join(near)}?" * bool(near)

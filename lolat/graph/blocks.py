@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from lolat.graph import Graph, Operation, once
 from lolat.graph.kinds import COMPUTE, KINDS, POOLINGS, VIEWS
 from lolat.graph.network import is_flat
+from lolat.units import plural
 
 Node = TypeVar("Node")
 
@@ -470,8 +471,8 @@ def summarize(operations: Sequence[Operation]) -> str:
     for noun, same in of_noun.items():  # number, kind, common size
         sizes = {_size(o) for o in same}
         if len(same) > 1:
-            ending = "" if noun in ("dense", "depthwise", "bn") else "s"
-            noun = f"{len(same)} {noun}{ending}"
+            is_noun = noun not in ("dense", "depthwise", "bn")
+            noun = plural(len(same), noun) if is_noun else f"{len(same)} {noun}"
         parts.append(f"{noun} {sizes.pop()}".strip() if len(sizes) == 1 else noun)
     return ", ".join(parts) or "reshape"
 

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from lolat.io.forms import BARE, looks_like_network
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
 from lolat.llm.quantization import NEAREST
-from lolat.units import did_you_mean, names_in, plain, shortened, value_words
+from lolat.units import did_you_mean, names_in, plain, shortened, similar, value_words
 
 PUBLISHED = Path(__file__).parent / "published.json"
 """Configurations of well-known language models by name, reduced to the keys that give sizes."""
@@ -144,7 +143,7 @@ def is_decoder(network: Any) -> bool:
         families = {re.split(r"[-.\d]", one)[0] for one in published()}
         is_name = BARE.fullmatch(re.sub(r"\.(?=\d)", "", name))  # no file
         is_of_one = bool(family and family[0] in families and is_name)
-        return is_of_one or bool(get_close_matches(name, known(), 1, 0.75))
+        return is_of_one or bool(similar(name, known(), 1))
 
 
 @lru_cache(maxsize=64)

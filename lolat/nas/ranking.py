@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat, starmap, zip_longest
@@ -50,8 +51,10 @@ class Ranking(Result):
     from; `device`: the name or path that was asked for; `profile`: that of the profile which answers.
     `interval_ms`, `coverage`, `in_domain`, `inside_share`, `host_bound`, `warnings`: those of the
     fastest one.
-    `memory_bytes`, `fits`: those of the slowest one that is written. `nearest`: the slowest within
-    `max_ms`, the slowest first; none if all are among `best`, or its number was given.
+    `memory_bytes`, `fits`: those of the slowest one that is written. `tied`: candidates with the latency
+    of the last of `best`, in three digits; None where latencies are sums over parts that differ from it.
+    `nearest`: the slowest within `max_ms`, the slowest first; none if all are among `best`, or its number
+    was given.
     """
 
     space: str
@@ -75,6 +78,7 @@ class Ranking(Result):
     memory_bytes: int | None = None
     fits: bool | None = None
     warnings: tuple[str, ...] = ()
+    tied: int | None = None
 
     def words(self) -> str:
         """The number of candidates, and of those within the time, in words."""
@@ -113,6 +117,12 @@ class Latencies(NamedTuple):
         if not parts:
             return cls(np.zeros(0, np.int64), np.zeros(0))
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def three_digits(ms: np.ndarray) -> np.ndarray:
+    """Latencies rounded to three digits; those that agree are equal."""
+    unit = 10.0 ** (np.floor(np.log10(np.maximum(ms, 1e-9))) - 2.0)
+    return np.round(ms / unit) * unit
 
 
 def best_of(best: Latencies, part: Latencies, k: int) -> Latencies:
@@ -168,11 +178,11 @@ def rank(
     for size, rows in by_size.items():
         latencies = estimator(of_space, loaded, size, predictor, shown)
         count = of_space.grid.countable() if rows is None else len(rows)
-        kept, within, fastest = _kept(latencies, rows, count, max_ms, best, shown)
+        kept, within, fastest, tied = _kept(latencies, rows, count, max_ms, best, shown)
         result = Ranking(
             of_space.label, of_space.size, size, latencies.predictor, latencies.source, loaded.label,
             loaded.profile, max_ms, count, within, None if output is None else str(output), (),
-            warnings=tuple(remarks),
+            warnings=tuple(remarks), tied=tied,
         )  # fmt: skip
         if not within and max_ms is not None:
             raise no_candidate(result, f"the fastest takes {fastest:.3g} ms", among)
@@ -190,8 +200,9 @@ def rank(
 def _kept(
     latencies: LatencyEstimator, rows: np.ndarray | None, count: int, max_ms: float | None,
     best: int | None, progress: Progress,
-) -> tuple[Latencies, int, float]:  # fmt: skip
-    """The candidates to write, the number of those within the time, and the shortest latency.
+) -> tuple[Latencies, int, float, int]:  # fmt: skip
+    """The candidates to write, the number of those within the time, the shortest latency, and the number of
+    those with the latency of the last of the fastest.
 
     `rows`: (count, positions) integers of candidates, None: all of the space.
     """
@@ -201,6 +212,7 @@ def _kept(
     elif count > DECODED:
         progress.start("estimating latencies", -(-count // DECODED))
     kept: list[Latencies] = []
+    first, as_long = Latencies.joined([]), Counter[float]()
     within, fastest = 0, math.inf
     for indices, _, times in parts:
         if count > DECODED:
@@ -209,14 +221,17 @@ def _kept(
         able = times <= (math.inf if max_ms is None else max_ms)
         part = Latencies(indices[able], times[able])
         within += len(part.times)
+        first = best_of(first, part, best or DEFAULT_TOP)
+        rounded, last = three_digits(part.times), three_digits(first.times[-1:])
+        as_long.update(rounded[rounded <= last.max(initial=0.0)].tolist())
         if best is not None:
-            kept = [best_of(Latencies.joined(kept), part, best)]
             continue
         kept.append(part)
         if within > MOST_ROWS:
             expected = f"give {arg('best')} or a smaller {arg('max_ms')}"
             raise InputError(f"more than {MOST_ROWS:,} candidates are to be written; {expected}")
-    return Latencies.joined(kept), within, fastest
+    tied = as_long[three_digits(first.times[-1:]).max(initial=0.0).item()]
+    return first if best is not None else Latencies.joined(kept), within, fastest, tied
 
 
 def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Ranking:
@@ -233,7 +248,9 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
     asked = np.concatenate([rows[:PREDICTED], slow])
     *whole, slowest = answers(found.latencies, space, model, asked)
     remarks = [*_sum_remarks(times[: len(whole)], [answer.latency_ms for answer in whole])]
+    summed = three_digits(times[: len(whole)])
     times[: len(whole)] = [answer.latency_ms for answer in whole]
+    differ = bool((summed != three_digits(times[: len(whole)])).any())
     # Equal sums differ in their last digits.
     order = sorted(range(len(whole)), key=lambda n: float(f"{times[n]:.9g}"))
     first = whole[order[0]]
@@ -243,6 +260,7 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
     result = replace(found.result, best=_candidates(space, rows, times, intervals))
     of_first = {k: v for k, v in vars(first).items() if k != "latency_ms"}
     of_slowest = {"memory_bytes": slowest.memory_bytes, "fits": slowest.fits}
+    of_slowest["tied"] = None if differ else result.tied
     told = {"warnings": (*result.warnings, *remarks, *first.warnings)}
     return replace(result, **of_first | of_slowest | told)
 

@@ -136,6 +136,14 @@ class SearchResult(Result):
         kept = f"{count:,.0f} of {self.compared:,} candidates{drawn}"
         return f"{about}{kept} keep{'s' * (self.within == 1)} {limit}"
 
+    @property
+    def unasked(self) -> int:
+        """The candidates within the limits that an evolutionary search did not score; 0 if not counted."""
+        are_counted = self.within and self.exact and self.compared == self.size
+        if self.method != EVOLUTIONARY or not are_counted:
+            return 0
+        return max((self.within or 0) - self.scored - self.unscored, 0)
+
     def _outside(self) -> str:
         """The number of networks on the front outside the measured range, in words."""
         devices, words = [self.device, *(o.device for o in self.others)], ""

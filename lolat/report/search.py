@@ -24,6 +24,8 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
     """Lines that show the front."""
     yield result.words()
     yield from filter(None, [result.within_words()])
+    if left := result.unasked:
+        yield f"{left:,} of these are not scored: --candidates {result.within} scores all"
     yield f"Latencies predicted by {result.source}"
     for other in result.others:
         yield f"  on {plain(other.device)} by {other.source}"
@@ -171,6 +173,7 @@ def best_lines(result: Ranking) -> Iterator[Part]:
         yield f"the {len(listed)} fastest:"
     yield ReportTable(columns, listed)
     yield ""
+    yield from _ties(result)
     if result.nearest:
         yield f"the {len(result.nearest)} nearest to {result.max_ms:g} ms:"
         yield ReportTable(columns, result.nearest)
@@ -185,3 +188,13 @@ def best_lines(result: Ranking) -> Iterator[Part]:
     yield from note_lines(result.warnings[:MOST_NOTES])
     if result.output is not None:
         yield f"written: {plain(result.output)}"
+
+
+def _ties(result: Ranking) -> Iterator[str]:
+    """A line if the list leaves out candidates that are as fast as its last one."""
+    times = [milliseconds(c.latency_ms) for c in result.best]
+    if not times or (result.tied or 0) <= (listed := times.count(times[-1])):
+        return
+    some = f"{listed:,} that are listed are" if listed > 1 else "one that is listed is"
+    why = " (their host decides the time)" * bool(result.host_bound)
+    yield f"{result.tied:,} candidates tie at {times[-1]}{why}: the {some} the first in the space's order"

@@ -66,6 +66,20 @@ def test_a_long_front_is_shown_in_part(max_ms: float | None) -> None:
     assert "more on the front" not in short
 
 
+def test_candidates_within_the_limit_that_are_not_scored_are_told() -> None:
+    """A search of ten of more, and one that scores them all."""
+    limit = float(np.sort(TIMES)[39])
+    few = search(SPACE, MODEL, sum_of, max_ms=limit, candidates=10)
+    left = few.within - few.scored
+    assert (few.within, few.scored) == (40, 10)
+    assert f"{left} of these are not scored: candidates=40 scores all" in few.report()
+    assert "not scored" not in search(SPACE, MODEL, sum_of, max_ms=limit, candidates=40).report()
+
+
+def sum_of(candidate: tuple[int, ...]) -> float:
+    return float(sum(candidate))
+
+
 def test_the_best_that_surely_keeps_the_limit_is_named() -> None:
     text = result_of((0.5, 1.0), (1.0, 2.5), (1.5, 3.1), (2.0, 3.9)).report()
     assert "2 of 4 may take longer than 3 ms" in text

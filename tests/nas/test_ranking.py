@@ -19,6 +19,7 @@ from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
 from lolat.nas import estimators, rank, ranking, spaces
 from lolat.nas.space import Position, Space
+from lolat.units import milliseconds
 from tests import synthetic
 from tests.nas.few_devices import some_cells
 
@@ -109,6 +110,27 @@ def test_the_fastest_of_many_pieces(
     assert [c.arch for c in result.best] == archs(expected)
     assert [row["arch"] for row in table] == archs(expected)
     assert result.within == (truth <= limit).sum()
+
+
+@pytest.mark.parametrize("best", [None, 3, 30])
+def test_candidates_that_tie_with_the_last_listed_are_counted(
+    monkeypatch: pytest.MonkeyPatch, truth: np.ndarray, best: int | None
+) -> None:
+    """In three digits, wherever the space is cut into pieces; the listed ones are the first of them."""
+    monkeypatch.setattr(estimators, "DECODED", 1000)
+    result = rank(SPACE, MODEL, best=best)
+    rounded = [f"{ms:.3g}" for ms in truth]
+    last = sorted(truth)[(best or 10) - 1]
+    assert result.tied == rounded.count(f"{last:.3g}") > 1
+    told = f"{result.tied:,} candidates tie at {milliseconds(last)}: the "
+    listed = [f"{c.latency_ms:.3g}" for c in result.best].count(f"{last:.3g}")
+    assert (told in result.report()) == (result.tied > listed)
+
+
+def test_no_tie_is_told_of_sums_that_differ_from_whole_networks() -> None:
+    result = rank(SPACE, lolat.load("rtx-4090").run_as(launch="compiled"), best=10)
+    assert result.tied is None
+    assert "tie at" not in result.report()
 
 
 def test_a_table_of_other_choices_is_refused(tmp_path: Path) -> None:
