@@ -283,10 +283,10 @@ _IN_IES = re.compile("[^aeiou]y$")
 
 
 def plural(count: int, word: str) -> str:
-    """1 device, 2 devices, 3 entries, 4 batches; 50,000 samples."""
+    """1 device, 2 devices, 3 multiplies, 4 epochs; 50,000 samples."""
     if count != 1 and _IN_IES.search(word):
         return f"{count:,} {word[:-1]}ies"
-    ending = "es" if word.endswith(("s", "x", "ch", "sh")) else "s"
+    ending = "es" if word.endswith(("s", "x", "sh")) else "s"
     return f"{count:,} {word}{ending * (count != 1)}"
 
 

@@ -52,7 +52,7 @@ from lolat.units import (
         (digits, {12_345.6: "12,346"}),
         (lambda n: plural(n, "device"), {1: "1 device", 50000: "50,000 devices"}),
         (lambda word: plural(2, word), {"multiply": "2 multiplies", "array": "2 arrays",
-                                        "softmax": "2 softmaxes", "layer": "2 layers"}),
+                                        "softmax": "2 softmaxes", "epoch": "2 epochs"}),
     ],
 )  # fmt: skip
 def test_numbers(say: Callable[[float], str], texts: dict[float, str]) -> None:

@@ -25,6 +25,7 @@ from lolat.units import did_you_mean
 
 _FEW = 10  # names in a message
 _LEARN = "`lolat learn cpu`"
+_KINDS = "CPUs, and GPUs by NVIDIA and AMD, such as epyc-2t, rtx-4090, h100 and mi300x"
 
 
 def find_model(name: str, others: Callable[[], Iterable[str]] = tuple) -> Path:
@@ -92,9 +93,6 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
     if looks_like_network(name):
         wrong += ", it looks like a network, which comes after the device"
         return wrong, "`lolat models` lists the devices"
-    there = "there are " + ", ".join(map(shown_path, names)) if names else f"{_LEARN} makes one"
-    if len(names) > _FEW:
-        there = "`lolat models` lists them"
     stem = Path(name).name.removesuffix(".json").lower()
     # Without its mode a profile's name is that of its GPU.
     known_names = [*names, LOCAL, *(known.rpartition("-")[0] or known for known in names), *others]
@@ -104,10 +102,13 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
     name_alone, _, word = stem.rpartition("-")
     if name_alone in shown and word in PRECISIONS:
         hint = f"did you mean {shown[name_alone]}, in precision {word}?"
-    expected = f"expected a device profile (a file), `local` or the name of a device: {there}"
     if not hint and (number := re.search(r"\d{4}", stem)):  # 3090ti: rtx-3090
         alike = [shown[n] for n in shown if n.endswith(f"-{number[0]}")]
         hint = f"did you mean {' or '.join(alike)}?" * bool(alike)
+    there = "there are " + ", ".join(map(shown_path, names)) if names else f"{_LEARN} makes one"
+    if len(names) > _FEW:
+        there = "`lolat models` lists them" if hint else f"{_KINDS} (`lolat models` lists them)"
+    expected = f"expected a device profile (a file), `local` or the name of a device: {there}"
     if not hint:
         learn = "`lolat learn gpu`" if stem.partition(":")[0] in ("cuda", "gpu") else _LEARN
         expected += f"; {learn} measures this machine, "

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import NetworkError
-from lolat.units import did_you_mean, shortened
+from lolat.units import did_you_mean, shortened, similar
 
 BY_NAME = ("keras", "timm", "torchvision")
 """Packages with networks by name: `keras:ResNet50`."""
@@ -40,6 +39,8 @@ EXPECTED = (
 
 BARE = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
 """A name without its package."""
+PUBLISHED = re.compile(r"([A-Za-z][\w-]*/)?[A-Za-z]([\w-]|\.(?=\d))*", re.ASCII)
+"""A name, as Hugging Face has it with its publisher."""
 CONFIGS = "https://huggingface.co/NAME/raw/main/config.json"
 """The address of the configuration of a network that is published there."""
 
@@ -112,17 +113,16 @@ def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
         meant = f"expected {EXPECTED}"
         if known := " or ".join(named):
             meant = f"did you mean {known}?"
-        elif BARE.fullmatch(spec):
+        elif PUBLISHED.fullmatch(spec):
+            # Names of timm and torchvision have no hyphens.
+            package = f"write its package in front (timm:{shown}, torchvision:{shown}); "
+            package *= not {*"-/."} & {*spec}
             meant = (
-                f"write its package in front (timm:{shown}, torchvision:{shown}); of a network of Hugging "
-                f"Face give the file of its configuration, transformers:config.json ({CONFIGS}); {meant}"
+                f"{package}of a network of Hugging Face give the file of its configuration, "
+                f"transformers:config.json ({CONFIGS.replace('NAME', shown)}); {meant}"
             )
         words = f"no network {shown!r}: {meant}"
     return NetworkError(words, code="unknown-network", network=spec)
-
-
-TYPING_ERROR = 0.85
-"""Least similarity (`difflib`) between a misspelled and a known name, such as resnet5O and resnet50."""
 
 
 def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkError:
@@ -137,7 +137,7 @@ def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkErr
     short = re.compile(".*".join(re.findall("[a-z]+|[0-9]+", bare)))
     able = (n for n in near if short.match(n))
     longer = sorted(able, key=lambda n: (not n.startswith(bare), len(n)))
-    if longer and not difflib.get_close_matches(bare, near, 1, TYPING_ERROR):
+    if longer and not similar(bare, near, 1):
         hint = f"did you mean {' or '.join(near[n] for n in longer[:3])}?"
     return NetworkError(
         f"no network {shortened(spec)!r}; {hint}", code="unknown-network", network=spec

@@ -67,8 +67,12 @@ def check_name(spec: str) -> None:
 
 
 def bundled_as(name: str) -> list[str]:
-    """The bundled networks with a given name, whatever their package; upper and lower case are equal."""
-    return [n for n in bundled_networks() if n.partition(":")[2].lower() == name.lower()]
+    """The bundled networks with a given name, whatever their package, case, hyphens and underscores."""
+
+    def letters(text: str) -> str:
+        return text.lower().replace("-", "").replace("_", "")
+
+    return [n for n in bundled_networks() if letters(n.partition(":")[2]) == letters(name)]
 
 
 @cache

@@ -105,6 +105,15 @@ def test_what_is_not_there_names_what_is(folders: tuple[Path, Path]) -> None:
         assert "looks like a network, which comes after the device" in refusal(network)
     assert "network" not in message
     assert "did you mean desk?" in refusal("models/dsk.json")
+    for number in range(11):
+        put(shipped / f"card-{number}.json")
+    for other in ("tpu", "tpu-v4", "trn1", "mps", "m2"):
+        message = refusal(other)
+        assert "did you mean" not in message
+        assert (
+            "CPUs, and GPUs by NVIDIA and AMD, such as epyc-2t, rtx-4090, h100 and mi300x"
+            in message
+        )
     for name in ("", "a\nb", "a\0b", "x" * 5000, "\udcff", "/", "..", "nothing/"):
         refusal(name)
 

@@ -230,6 +230,33 @@ def test_other_strings_are_no_network(spec: str) -> None:
     assert refused(spec) == "unknown-network"
 
 
+@pytest.mark.parametrize(
+    ("spec", "meant", "wrong"),
+    [
+        (
+            "bert-base-uncased",
+            "https://huggingface.co/bert-base-uncased/raw/main/config.json",
+            "timm:b",
+        ),
+        (
+            "google/vit-base",
+            "https://huggingface.co/google/vit-base/raw/main/config.json",
+            "timm:g",
+        ),
+        ("resnet-50", "did you mean keras:ResNet50 or timm:resnet50?", "huggingface"),
+        ("mynet", "(timm:mynet, torchvision:mynet)", "did you mean"),
+        ("notes.txt", "expected keras:NAME", "huggingface"),
+    ],
+)
+def test_a_name_without_a_package_is_told_what_can_be_read(
+    spec: str, meant: str, wrong: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        lolat.read(spec)
+    assert meant in str(caught.value)
+    assert wrong not in str(caught.value)
+
+
 @pytest.mark.parametrize("network", [Path("missing.keras"), None, 3, [], object(), lolat])
 def test_other_objects_are_no_network(network: Any) -> None:
     refused(network)

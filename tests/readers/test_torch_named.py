@@ -18,6 +18,8 @@ from lolat.graph.counts import count
 from lolat.graph.edits import as_trained
 from lolat.graph.weights import parameters
 from lolat.readers import open_network, read
+from lolat.readers.size import Size
+from lolat.readers.torch import named
 from lolat.readers.torch.named import import_package, load_torchvision
 from tests.processes import python
 
@@ -470,6 +472,32 @@ class TestTimm:
         with pytest.raises(NetworkError, match=nearest) as caught:
             read(f"timm:{name}")
         assert caught.value.code == "unknown-network"
+
+
+@pytest.mark.parametrize("package", ["timm", "torchvision"])
+def test_a_name_of_no_source_file_is_refused_without_pytorch(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hint is among the names that the package itself lists; each of these is let through."""
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("could not import 'timm'")
+    import_package("torchvision")
+    module = "timm" if package == "timm" else "torchvision.models"
+    listed = importlib.import_module(module).list_models()
+    monkeypatch.delitem(sys.modules, package)
+    asked = list[str]()
+
+    def told(spec: str, names: list[str], listing: str) -> ValueError:
+        asked.extend(names)
+        return ValueError(spec)
+
+    monkeypatch.setattr(named, "import_package", lambda name: pytest.fail(f"imports {name}"))
+    monkeypatch.setattr(named, "unknown_network", told)
+    with pytest.raises(ValueError, match="resnet51"):
+        named.named(f"{package}:resnet51", Size(), weights=False)
+    assert {*asked} == {*listed}
+    for name in listed[::50]:
+        named.check_known(f"{package}:{name}")
 
 
 @pytest.mark.parametrize("package", ["timm", "torchvision", "transformers"])

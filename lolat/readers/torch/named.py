@@ -6,11 +6,14 @@ Weights are never downloaded. Unless a network is to run, they have a shape but 
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import json
 import os
+import re
+import sys
 from collections.abc import Callable, Iterable
 from inspect import signature
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -48,11 +51,37 @@ def named(spec: str, size: Size, weights: bool) -> tuple[Any, str]:
     """
     package, _, whole = spec.partition(":")
     name, _, form = whole.partition("?")
+    check_known(spec)
     if package == "timm":
         return _timm(name, form, size.images, weights), whole
     if package == "torchvision":
         return _torchvision(whole, weights), name
     return _transformers(name, form, size.images, weights), config_name(name)
+
+
+LISTINGS = {
+    "timm": "timm.list_models(include_tags=True)",
+    "torchvision": "torchvision.models.list_models()",
+}
+_REGISTERED = re.compile(r"""(?m)^@register_model\b(?:\(name="(\w+)"\))?(?:.*\n)*?def (\w+)""")
+"""A network's registered name, if it has another one, and the name of its function."""
+
+
+def check_known(spec: str) -> None:
+    """NetworkError for a name that no source file of timm or torchvision has; told without PyTorch.
+
+    Nothing is refused if the package is imported already, as a user may have registered networks.
+    """
+    package, _, whole = spec.partition(":")
+    name = whole.partition("?")[0].partition(".")[0]
+    found = importlib.util.find_spec(package) if package in LISTINGS else None
+    if package in sys.modules or found is None or not found.submodule_search_locations:
+        return
+    files = Path(found.submodule_search_locations[0], "models").rglob("*.py")
+    text = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
+    if text and name.isidentifier() and name.lower() not in {*re.findall(r"\w+", text)}:
+        names = [other or own for other, own in _REGISTERED.findall(text)]
+        raise unknown_network(f"{package}:{whole.partition('?')[0]}", names, LISTINGS[package])
 
 
 def _built(spec: str, make: Callable[[], Any], weights: bool) -> Any:
@@ -74,7 +103,7 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
     timm = import_package("timm")
     names = timm.list_models(include_tags="." in name)
     if not timm.is_model(name) or ("." in name and name not in names):  # former names are known too
-        raise unknown_network(f"timm:{name}", names, "timm.list_models(include_tags=True)")
+        raise unknown_network(f"timm:{name}", names, LISTINGS["timm"])
     forms = set(form.split(",")) - {""}
     if forms - {REPARAMETERIZED, TAKEN_APART, HALF_NORM}:
         raise NetworkError(
@@ -110,7 +139,7 @@ def _torchvision(name: str, weights: bool) -> Any:
     names = models.list_models()
     known = name.lower()
     if known not in names:
-        raise unknown_network(f"torchvision:{name}", names, "torchvision.models.list_models()")
+        raise unknown_network(f"torchvision:{name}", names, LISTINGS["torchvision"])
     if known.startswith("quantized_"):
         raise NetworkError(
             f"torchvision:{name}: its integer form cannot be built here; expected "
