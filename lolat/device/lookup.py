@@ -97,8 +97,11 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
     # Without its mode a profile's name is that of its GPU.
     known_names = [*names, LOCAL, *(known.rpartition("-")[0] or known for known in names), *others]
     shown = {known.lower(): shown_path(known) for known in known_names}
-    card = {n: text for n, text in shown.items() if n.split("-")[0] == stem.split("-")[0]}
-    hint = did_you_mean(stem, card, "") or did_you_mean(stem, shown, "")
+    word, _, form = stem.partition("-")
+    card = {n: text for n, text in shown.items() if n.split("-")[0] == word}
+    like = {n: text for n, text in card.items() if form and n.startswith(f"{word}-{form[:2]}")}
+    hint = did_you_mean(stem, card, "") or did_you_mean(f"{word}-{form[:2]}", like, "")
+    hint = hint or did_you_mean(stem, shown, "")
     name_alone, _, word = stem.rpartition("-")
     if name_alone in shown and word in PRECISIONS:
         hint = f"did you mean {shown[name_alone]}, in precision {word}?"
