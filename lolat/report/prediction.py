@@ -471,9 +471,8 @@ def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
     if not waits or (other == best and best not in waits):
         return ""
     how = "yours: --host-us" if other == best else f"if all had the slowest of them: {other}"
-    what = (
-        "an assumed host decides the time" if len(waits) == 1 else "assumed hosts decide the times"
-    )
+    one, several = "an assumed host decides the time", "assumed hosts decide the times"
+    what = one if len(waits) == 1 else several
     return f"; {what} of {few([*waits], MOST_NAMES)} ({how})"
 
 
