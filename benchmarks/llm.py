@@ -1,4 +1,4 @@
-"""Language models: operations left out, served models by shipped models and with models left out.
+"""Language models: operations left out, served models by shipped profiles and with models left out.
 
 DATA holds kernels-DEVICE-FRAMEWORK.csv.gz, devices.csv, serving.csv and models/ of others' measurements.
 """
@@ -35,7 +35,7 @@ GPUS = {
     ("h100-sxm", "trtllm"): "h100-trtllm", ("h100-sxm", "vllm"): "h100-vllm", ("l40s", "vllm"): "l40s-vllm",
     ("b200-sxm", "sglang"): "b200-sglang",
 }  # fmt: skip
-"""Tables, and the shipped models made of them."""
+"""Tables, and the shipped profiles made of them."""
 FILES = (
     "kernels-, mla-, gdn-DEVICE-FRAMEWORK.csv.gz, devices.csv, serving.csv, serving-mla.csv, "
     "open-loop.csv"
@@ -267,7 +267,7 @@ def latent(data: Path, operations: str = "200") -> Tables:
 
 
 def _sampled(data: Path, device: str, framework: str, number: int) -> ServingSection:
-    """A GPU and a framework from `number` rows of each operation, completed by the shipped models."""
+    """A GPU and a framework from `number` rows of each operation, completed by the shipped profiles."""
     timed = operation_tables.TimedTables()
     for name, dtypes in operation_tables.read_operations(*tables(data, device, framework)).items():
         for dtype, (sizes, ms) in dtypes.items():
@@ -326,7 +326,7 @@ def arrivals(data: Path) -> Tables:
 
 
 def _without_rows(name: str) -> ServingSection:
-    """A shipped model before its fit to served rows."""
+    """A shipped profile before its fit to served rows."""
     shipped = section_of(read(next(path for n, path, _ in list_models() if n == name)).llm, name)
     return msgspec.structs.replace(
         shipped, overheads=shipped.server.overheads, spread=calibration.SPREADS["timed"], served=0,
@@ -366,7 +366,7 @@ TICKS = (2, 5, 10, 20, 50, 100, 200)
 
 @benchmark("llm-plot", "llm", "language-models", FILES)
 def plot(data: Path, figure: str = "docs/figures/served.svg") -> Tables:
-    """Draws predicted against measured time per output token of the shipped models: an SVG file."""
+    """Draws predicted against measured time per output token of the shipped profiles: an SVG file."""
     from matplotlib import pyplot
 
     pyplot.rcParams["svg.fonttype"] = "none"  # text is text: a tenth of the size
@@ -418,7 +418,7 @@ def untimed(data: Path) -> Tables:
 
 @benchmark("llm-models", "llm", "language-models", FILES)
 def models(data: Path, folder: str = "models") -> Tables:
-    """Makes the shipped models of GPUs that serve language models."""
+    """Makes the shipped profiles of GPUs that serve language models."""
     sections = {name: section(data, *key) for key, name in GPUS.items()}
     lines, fitted, sources = [], dict[str, ServingSection](), dict[str, str]()
     for key, name in GPUS.items():

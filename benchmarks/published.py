@@ -114,7 +114,7 @@ def thinned(residuals: list[float]) -> list[float]:
 
 @benchmark("models", "gpus", "kernels", data="the folders timm and neusight")
 def models(data: Path, names: str = "", output: str = "models") -> Tables:
-    """Writes the shipped models of GPUs and CPUs of others (names=A,B output=FOLDER)."""
+    """Writes the shipped profiles of GPUs and CPUs of others (names=A,B output=FOLDER)."""
     rows = []
     for name in names.split(",") if names else [*{**TIMM, **NEUSIGHT, **OF_H100}]:
         with tempfile.TemporaryDirectory() as folder:

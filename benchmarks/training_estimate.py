@@ -1,6 +1,6 @@
 """The constants of lolat/training/estimate.py: what training takes in latencies, and how sure that is.
 
-Of the bundled models that know inference and training both, over the zoo's networks (graphs.json.xz). The
+Of the bundled profiles that know inference and training both, over the zoo's networks (graphs.json.xz). The
 ratios of each device, robustly fitted; then each device's training is estimated by those of the others.
 """
 

@@ -6,7 +6,7 @@
     model.predict("keras:ResNet50", batch_size=8).latency_ms
     model.predict_counts(acts, inp, flops, traffic, weights, ops)
 
-Importing it loads no framework, and numpy only when a model is used.
+Importing it loads no framework, and numpy only when a profile is used.
 """
 
 from __future__ import annotations

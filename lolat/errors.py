@@ -32,6 +32,11 @@ def arg(name: str) -> str:
     return f"\x01{name}\x01"
 
 
+def argument_code(argument: str) -> str:
+    """The code of an error about an argument: `batch-size` of `batch_size`."""
+    return argument.replace("_", "-")
+
+
 def worded(message: str, name: Callable[[str], str] = str) -> str:
     """A message with its marked arguments named by `name`; by default as Python has them, sizes too."""
     if name is str:
@@ -72,8 +77,8 @@ class LolatError(Exception):
         super().__init__(message)
         self.message = message
         """The message with its arguments marked, for the message of another error."""
-        if code or (self.code == InputError.code and self.arguments):
-            self.code = code or self.arguments[0].replace("_", "-")
+        if code:
+            self.code = code
         if of_device:
             self.of_device = True
         self.data = data
@@ -94,12 +99,10 @@ class LolatError(Exception):
         here = str(Path(__file__).parent)
         calls = traceback.extract_tb(self.__traceback__)
         outside = [*takewhile(lambda call: not call.filename.startswith(here), calls)]
-        lines = [
-            f"{call.filename}, " * Path(call.filename).is_file()
-            + f"line {call.lineno}: {call.line}"
-            for call in outside[-1:]
-            if call.line
-        ]  # a notebook's cell has no file name
+        lines = []
+        for call in outside[-1:]:
+            place = f"{call.filename}, " if Path(call.filename).is_file() else ""  # none of a cell
+            lines += [f"{place}line {call.lineno}: {call.line}"] if call.line else []
         return [*lines, f"{type(self).__name__}: {self}"]
 
     @property
@@ -119,10 +122,7 @@ class LolatError(Exception):
 
 
 class InputError(LolatError):
-    """The call or its input is wrong.
-
-    Where the message names an argument and no code is given, the code is that argument: `batch-size`.
-    """
+    """The call or its input is wrong. The code of an error about an argument is its name: `batch-size`."""
 
     exit_code = 2
     code = "input"

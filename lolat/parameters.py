@@ -17,7 +17,7 @@ from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from lolat.errors import InputError, arg, without_options
+from lolat.errors import InputError, arg, argument_code, without_options
 from lolat.optimizers import OPTIMIZERS
 from lolat.units import as_amount, as_number, in_own_unit, similar, value_words
 
@@ -104,7 +104,9 @@ class Parameter:
         if (found := self.word(value)) in self.choices:
             return str(found)
         expected = f"expected one of {', '.join(self.choices)}{self.unknown}"
-        raise InputError(f"{arg(self.name)} {value_words(value)}: {expected}")
+        raise InputError(
+            f"{arg(self.name)} {value_words(value)}: {expected}", code=argument_code(self.name)
+        )
 
     @property
     def is_count(self) -> bool:
@@ -125,14 +127,17 @@ class Parameter:
         shown = f"{arg(self.name)} {', '.join(map(value_words, values))}"
         if self.kind in (bool, str):
             raise InputError(
-                f"{shown}: expected {'one text' if self.kind is str else 'True or False'}"
+                f"{shown}: expected {'one text' if self.kind is str else 'True or False'}",
+                code=argument_code(self.name),
             )
         what = "a whole number" if self.is_count else "a number"
         least = f"{'above' if self.is_open else 'from'} {self.least:,g}"
         to = " and below" if self.is_open else " to"
         most = f"{to} {self.most:,}" if math.isfinite(self.most) else ""
         expected = f"expected {what} {least}{most}{self.unknown}"
-        raise InputError(f"{shown}: {expected}", given=[*values], most=self.most)
+        raise InputError(
+            f"{shown}: {expected}", code=argument_code(self.name), given=[*values], most=self.most
+        )
 
     def hint(self, text: str) -> str:
         """A hint at the number that is meant by a text with a unit, by a percentage for a share and the
@@ -301,7 +306,7 @@ def check_given(**values: Any) -> None:
 
 def percent_sure(sure: float | None) -> float | None:
     """The certainty of limits in percent: that of COVERAGE for True, None for False; InputError for a
-    number out of its range, and for what is none.
+    number out of its range, and for a value that is no number.
     """
     if sure is None or isinstance(sure, bool):
         return 100 * COVERAGE if sure else None
@@ -319,7 +324,9 @@ def surely(sure: float | None, coverage: float | None) -> tuple[bool, float | No
         return bool(sure), coverage
     if coverage is not None:
         given = f"{arg('sure')} {percent:g} and {arg('coverage')} {coverage}"
-        raise InputError(f"{given}: both are the share of true values; expected one of them")
+        raise InputError(
+            f"{given}: both are the share of true values; expected one of them", code="sure"
+        )
     return True, percent / 100.0
 
 
@@ -386,7 +393,7 @@ def _check_all_given(required: Sequence[str], named: Mapping[str, Any]) -> None:
         if name not in named:
             help = ({"on": _ON} | PARAMETERS).get(name, Parameter(name, "")).help.rstrip(".")
             expected = help and f"; expected {help[0].lower()}{help[1:]}"
-            raise InputError(f"{arg(name)} is missing{expected}")
+            raise InputError(f"{arg(name)} is missing{expected}", code=argument_code(name))
 
 
 _ON = Parameter("on", "The name of a device, such as 'a100', or several; lolat.models() lists them")

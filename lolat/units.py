@@ -58,7 +58,7 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %" if abs(value) < 0.0995 else f"{100 * value:.0f} %"
 
 
-def off(ratio: float) -> float:
+def deviation(ratio: float) -> float:
     """The distance of a ratio from 1, the same for twice as slow and twice as fast."""
     return max(ratio, 1.0 / ratio) - 1.0
 
@@ -66,7 +66,7 @@ def off(ratio: float) -> float:
 def changed(ratio: float) -> str:
     """A ratio of times in words: 18 % slower, 17 % faster, 2.4 times slower."""
     way = "slower" if ratio >= 1.0 else "faster"
-    times = off(ratio) + 1.0
+    times = deviation(ratio) + 1.0
     return f"{times:.1f} times {way}" if times >= 1.95 else f"{percent(abs(ratio - 1.0))} {way}"
 
 
@@ -237,7 +237,8 @@ def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:
     if not near:
         return otherwise
     *first, last = (known[n] for n in near)
-    return f"did you mean {', '.join(first)}{' or ' * bool(first)}{last}?"
+    others = f"{', '.join(first)} or " if first else ""
+    return f"did you mean {others}{last}?"
 
 
 def shapes_text(shapes: Iterable[Sequence[Any]]) -> str:

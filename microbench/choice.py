@@ -8,14 +8,14 @@ from typing import Any
 
 from lolat.errors import InputError, LolatError, MissingPackageError
 
-from .backends import BACKENDS, has, join_name, split, with_dashes
+from .backends import BACKENDS, has_option, join_name, split, with_dashes
 from .worker import WorkerProcess, ask_environment
 
 ORDER = {"cpu": ("tensorflow", "torch"), "gpu": ("torch", "tensorflow")}
 """Device -> backends, the preferred one first."""
 
 
-def look(backend: str, device: str) -> dict[str, Any]:
+def environment_in_child(backend: str, device: str) -> dict[str, Any]:
     """The environment of a backend on a device, from a process of its own; LolatError if refused."""
     with WorkerProcess(backend, device) as process:
         return dict(ask_environment(process)["environment"])
@@ -41,7 +41,7 @@ def pick(device: str, options: Sequence[str]) -> tuple[str, str, dict[str, Any]]
     A process of its own looks for a GPU. Raises InputError if no backend has these options,
     MissingPackageError if no backend is installed, DeviceError or MeasuringError if none finds a GPU.
     """
-    able = [n for n in ORDER[device] if all(has(n, o) for o in options)]
+    able = [n for n in ORDER[device] if all(has_option(n, o) for o in options)]
     if not able:
         wanted = " and ".join(map(with_dashes, options))
         raise InputError(f"no backend has {wanted} together; expected options of one --backend")
@@ -51,7 +51,7 @@ def pick(device: str, options: Sequence[str]) -> tuple[str, str, dict[str, Any]]
             continue
         backend = join_name(name, options)
         try:
-            where = look(backend, device) if device == "gpu" else {}
+            where = environment_in_child(backend, device) if device == "gpu" else {}
         except LolatError as problem:
             problems.append(problem)
             continue

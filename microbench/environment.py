@@ -96,7 +96,7 @@ def _field(info: str, *names: str) -> str:
 # ---- The state of the machine
 
 
-def others_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
+def other_programs_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
     """Processor seconds that processes other than `pids` have used on this process' processors; None:
     unknown. Its start is arbitrary, so take differences; their steps are 10 ms.
     """
@@ -118,11 +118,13 @@ def others_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
     return used / ticks
 
 
-def others(seconds: float = 0.5, sleep: Callable[[float], object] = time.sleep) -> float | None:
+def other_programs(
+    seconds: float = 0.5, sleep: Callable[[float], object] = time.sleep
+) -> float | None:
     """Mean number of processors that other programs use within the next `seconds`; None if unknown."""
-    before, began = others_s((os.getpid(),)), time.monotonic()
+    before, began = other_programs_s((os.getpid(),)), time.monotonic()
     sleep(seconds)
-    after, passed = others_s((os.getpid(),)), time.monotonic() - began
+    after, passed = other_programs_s((os.getpid(),)), time.monotonic() - began
     return None if before is None or after is None else max(0.0, (after - before) / passed)
 
 
@@ -141,11 +143,11 @@ def available_bytes(system: Path = SYSTEM) -> int | None:
     return min(free, max(0, left))
 
 
-# ---- The environment as a model file has it
+# ---- The environment as a profile has it
 
 
 def describe(device: str) -> dict[str, Any]:
-    """The environment as stored in a model file, without the backend's part."""
+    """The environment as stored in a profile, without the backend's part."""
     return {
         "device": device,
         "cpu": cpu_model(),
@@ -161,7 +163,7 @@ def describe(device: str) -> dict[str, Any]:
 def here(learned: Mapping[str, Any], device: str) -> dict[str, Any]:
     """The environment of this machine for `differences`, before a backend is started.
 
-    A CPU has the number of threads that was asked for when the model was learned, but at most its own.
+    A CPU has the number of threads that was asked for when the profile was learned, but at most its own.
     """
     where = describe(device)
     if device == "cpu" and (threads := learned.get("threads_asked")):
@@ -183,7 +185,7 @@ def label_of(device: str, where: Mapping[str, Any]) -> str:
     return f"{cpu_model()}{kind}, {plural(threads, 'thread')}"
 
 
-# ---- The fields that make times comparable, for everything that measures for a model
+# ---- The fields that make times comparable, for everything that measures for a profile
 
 FIELDS = (
     "framework", "framework_version", "keras_version", "threads",
@@ -198,7 +200,7 @@ OF_DEVICE = ("device", "processor", "threads_given")
 
 @dataclass(frozen=True)
 class Difference:
-    """A field of the device or its framework that has changed since the model was learned.
+    """A field of the device or its framework that has changed since the profile was learned.
 
     `field`: one of FIELDS or OF_DEVICE; `now`: None for an absent device.
     """
@@ -226,9 +228,9 @@ class Difference:
 def differences(
     label: str, learned: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[Difference, ...]:
-    """Compare two environments of a model file, the device first; fields that one lacks are skipped.
+    """Compare two environments of a profile, the device first; fields that one lacks are skipped.
 
-    `label`: the model's device, compared for a GPU and for an environment without processor. `now` may
+    `label`: the profile's device, compared for a GPU and for an environment without processor. `now` may
     lack the backend's part, as `here` returns it.
     """
     device = str(now["device"])

@@ -19,7 +19,7 @@ from lolat.graph import Graph
 from lolat.io.paths import relative_path
 from lolat.io.progress import Progress
 from lolat.tables.blocks import Point
-from lolat.units import changed, off, plural
+from lolat.units import changed, deviation, plural
 
 from . import environment
 from .blocks import NETWORKS, Predefined, for_device, known_graphs
@@ -111,7 +111,7 @@ def run_jobs(
     LolatError if device or backend are not there, or if nothing could be measured.
     """
     settings = run.settings or DEFAULT_SETTINGS
-    before = environment.describe(run.device) | {"others_at_start": environment.others()}
+    before = environment.describe(run.device) | {"others_at_start": environment.other_programs()}
     with Runner(run.backend, run.device, run.progress) as runner:
         where = before | runner.environment
         if remark := busy(before):  # told once the backend runs, or why it cannot stands below it
@@ -188,7 +188,7 @@ def _point(
 
 
 def noise_of(measured: Latencies) -> dict[str, Any]:
-    """The figures of `Latencies` as stored in a model file; none of them corrects a latency."""
+    """The figures of `Latencies` as stored in a profile; none of them corrects a latency."""
     names = ("floor", "quiet", "busy", "others", "trend")
     return {name: round(getattr(measured, name), 4) for name in names}
 
@@ -213,7 +213,7 @@ def wait_until_calm(
     """Wait until no other programs have run for CALM_S seconds, or `most_s` seconds are over."""
     waited = calm = 0.0
     while waited < most_s and calm < CALM_S:
-        used = environment.others()
+        used = environment.other_programs()
         if used is None:
             progress.note("whether other programs run cannot be told here: not waiting")
             return
@@ -278,7 +278,7 @@ def warnings(
             f"other programs used {noise['others']:.1f} of {able} processors while learning, and the times "
             "include them: learn again when they have ended, or keep the profile for a machine as busy"
         )
-    if off(noise["trend"]) > MOVED:
+    if deviation(noise["trend"]) > MOVED:
         remarks.append(
             f"the machine became {changed(noise['trend'])} while learning (the last quarter of the run "
             "against the first): heat, or neighbors on a virtual machine; learn again when it has settled"

@@ -119,7 +119,7 @@ def training_graphs(backend: str) -> dict[str, Graph]:
 def measure_training(
     run: Run, blocks: Sequence[Predefined] = TRAINING_BLOCKS
 ) -> tuple[dict[str, Any], Journal]:
-    """Return the section "training" of a model file, and the journal, which is still on disk.
+    """Return the section "training" of a profile, and the journal, which is still on disk.
 
     Errors: see `run_jobs`; LolatError also if too little could be measured.
     """

@@ -32,7 +32,7 @@ class Visit:
     before: str = ""
     """The network that ran before each sample, once; "" in a loop of its own."""
     others_s: float | None = None
-    """Processor seconds that other programs had used when the visit was over (`environment.others_s`)."""
+    """Processor seconds that other programs had used by the end of the visit: `other_programs_s`."""
 
     @property
     def seconds(self) -> float:

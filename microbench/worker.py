@@ -75,7 +75,7 @@ class Worker:
             visit = sample(call, network, touch, request["calls"], time.perf_counter, time.time)
         finally:
             gc.enable()
-        others = environment.others_s((os.getpid(), os.getppid()))
+        others = environment.other_programs_s((os.getpid(), os.getppid()))
         return {**asdict(visit), "before": before, "others_s": others}
 
 

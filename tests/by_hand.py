@@ -11,7 +11,7 @@ COEFFICIENTS = {**synthetic.TRUE, "call": synthetic.CALL_MS}
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """A model file's contents: `synthetic.document`, but with COEFFICIENTS and errors of 2 %."""
+    """A profile's contents: `synthetic.document`, but with COEFFICIENTS and errors of 2 %."""
     made = synthetic.document(**changes)
     points = len(made["points"])
     made["predictors"]["extended"] = {

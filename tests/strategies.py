@@ -1,4 +1,4 @@
-"""Random input (hypothesis): networks, model files, tables, queries of the page."""
+"""Random input (hypothesis): networks, profiles, tables, queries of the page."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ def chains(draw: st.DrawFn, most: int = 14) -> Graph:
     return b.build([tensors[-1]])
 
 
-# ---- model files
+# ---- profiles
 
 prices = st.floats(0.0, 1e-3)
 
 
 @st.composite
 def models(draw: st.DrawFn) -> dict[str, Any]:
-    """The contents of a model file: any coefficients and texts, and what a later LoLat may add."""
+    """The contents of a profile: any coefficients and texts, and what a later LoLat may add."""
     made = by_hand.document(name=draw(names))
     counts = made["predictors"]["extended"]["coefficients"]
     made["predictors"]["extended"]["coefficients"] = {

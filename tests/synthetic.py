@@ -86,7 +86,7 @@ def kinds() -> tuple[str, ...]:
 
 
 def document(points: Sequence[Point] | None = None, **changes: Any) -> dict[str, Any]:
-    """A model file's contents, fitted on made-up points."""
+    """A profile's contents, fitted on made-up points."""
     if points is None:
         return copy.deepcopy(_usual()) | changes
     where = {"framework": "tensorflow", "framework_version": "2.21.0", "device": "cpu"}

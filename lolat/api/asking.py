@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from lolat.api.model import Model
-from lolat.device.question import LatencyQuestion, several
-from lolat.errors import InputError, ModelFileError, arg
+from lolat.device.question import LatencyOptions, LatencyQuestion, several
+from lolat.errors import InputError, ModelFileError, arg, argument_code
 from lolat.io.forms import looks_like_network
-from lolat.parameters import InputSize, asks, check_names, with_length
+from lolat.parameters import asks, check_names, with_length
 from lolat.units import names_in
 
 if TYPE_CHECKING:
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 @overload
 def predict(
     network: Any, on: str | Model, batch_size: int | str = 1, predictor: str | None = None,
-    coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
-    host_us: float | None = None, channels_last: bool = False, input_size: InputSize = None,
-    sequence_length: int | None = None,
-    max_ms: float | None = None, sure: float | None = None, prices: str | None = None,
+    coverage: float | None = None, **more: Unpack[LatencyOptions],
 ) -> Prediction: ...  # fmt: skip
 
 
@@ -99,8 +96,8 @@ def compare(
     given = several(on) or (ALL,)
     if not all(isinstance(name, str) for name in given):
         raise InputError(
-            f"{arg('on')}: expected names of devices, as lolat.models() lists them; a loaded model answers "
-            "by its own methods (cost, llm)",
+            f"{arg('on')}: expected names of devices, as lolat.models() lists them; a loaded profile "
+            "answers by its own methods (cost, llm)",
             code="no-device",
         )
     _check_order(network, given)
@@ -151,9 +148,10 @@ def _check_training(network: Any, batch_size: Any, asked: Mapping[str, Any]) -> 
     if isinstance(network, (list, dict)) and not is_decoder(network):
         raise InputError(
             f"{arg('network')}: a {type(network).__name__} of {len(network)}; expected one network: call "
-            "compare for each"
+            "compare for each",
+            code="network",
         )
-    loads = [arg(n) for n in ("concurrency", "request_rate", "arrivals") if n in asked]
+    loads = [n for n in ("concurrency", "request_rate", "arrivals") if n in asked]
     if loads:
         of = (
             f"{arg('batch_size')} {batch_size}"
@@ -161,8 +159,9 @@ def _check_training(network: Any, batch_size: Any, asked: Mapping[str, Any]) -> 
             else "a network without a language model"
         )
         raise InputError(
-            f"{' and '.join(loads)} {'is' if len(loads) == 1 else 'are'} for serving, {of} is for "
-            "training; expected one of them"
+            f"{' and '.join(map(arg, loads))} {'is' if len(loads) == 1 else 'are'} for serving, {of} is "
+            "for training; expected one of them",
+            code=argument_code(loads[0]),
         )
 
 

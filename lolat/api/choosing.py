@@ -1,4 +1,7 @@
-"""Finds the devices to compare: by name, in the requested execution mode, or among those for rent."""
+"""Finds the devices to compare: by name, in the requested execution mode, or among those for rent.
+
+Profiles of networks alone: `serving` finds those of language models, by serving framework.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,12 @@ def devices(
     every: bool = False,
     launch: str | None = None,
 ) -> tuple[list[Model], dict[str, str]]:
-    """(the models of these names, each once; name -> reason why it cannot answer).
+    """(the profiles of these names, each once; name -> reason why it cannot answer).
 
-    `on`: loaded models, or names with commas between them; "all": every local and bundled one that answers
-    for networks, GPUs by the names of their cards; "a100": the one of that GPU, or `every` one; both in
-    `launch`, eager if None. `question`: has the execution mode. `opened`: `load` if None. ModelFileError.
+    `on`: loaded profiles, or names with commas between them; "all": every local and bundled one that
+    answers for networks, GPUs by the names of their cards; "a100": the one of that GPU, or `every` one;
+    both in `launch`, eager if None. `question`: has the execution mode. `opened`: `load` if None.
+    ModelFileError.
     """
     names: dict[str, Model | None] = {}
     for given in on:
@@ -52,7 +56,7 @@ def devices(
         else:
             raise InputError(
                 f"{arg('on')} {value_words(getattr(given, 'label', given))}: expected names of devices, as "
-                "lolat.models() lists them, or loaded models of different names",
+                "lolat.models() lists them, or loaded profiles of different names",
                 code="no-device",
             )
     if not names:
@@ -156,7 +160,7 @@ def _as_asked(
     model: Model, question: LatencyQuestion | None, left_out: dict[str, LolatError],
     without: dict[str, LolatError] | None,
 ) -> Iterator[Model]:  # fmt: skip
-    """The model in each execution mode of a question; `left_out` takes the errors of several.
+    """The profile in each execution mode of a question; `left_out` takes the errors of several.
 
     `without`: as of `in_mode_if_possible`; None: what the device cannot run in is an error.
     """
@@ -181,7 +185,7 @@ NO_TIMES = "a price, but no times of networks here"
 
 
 def _as_rented(model: Model) -> Model:
-    """Return the model of the full card for a Max-Q."""
+    """Return the profile of the full card for a Max-Q."""
     gpu = model.file.gpu
     if gpu is None or full_card(gpu) == gpu:
         return model
@@ -191,10 +195,10 @@ def _as_rented(model: Model) -> Model:
 def with_a_price(
     models: Sequence[Model], prices: str | Prices | None, of_decoders: bool = False
 ) -> tuple[list[Model], dict[str, str]]:
-    """The models that have a price, and why each other GPU has none: name -> reason.
+    """The profiles of devices with a price, and why each other GPU has none: name -> reason.
 
     GPUs of the list that none of the models is, or with more memory, are known by their data sheets.
-    `of_decoders`: the models are of language models.
+    `of_decoders`: the profiles are of language models.
     """
     listed = price_list(prices)
     places = {name: where for name, _, where in reversed(list_models())}

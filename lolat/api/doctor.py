@@ -22,13 +22,13 @@ from lolat.io.results import Remark, Result, dict_of
 from lolat.microbench import backends, check, environment, learn, probe
 from lolat.microbench import runner as runners
 from lolat.tables.blocks import points_of
-from lolat.units import off, plain
+from lolat.units import deviation, plain
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
 
 FRESH = timedelta(minutes=10)
-"""The age of a model, since its learning began, up to which its machine is not probed."""
+"""The age of a profile, since its learning began, up to which its machine is not probed."""
 OK, DRIFTED, OTHER = "ok", "drifted", "another machine"
 
 
@@ -69,14 +69,14 @@ class Diagnosis(Result):
 
 
 def doctor(model: Model, progress: Progress) -> Diagnosis:
-    """Measure some of the model's networks again, to tell whether `model` still holds on this machine.
+    """Measure some of the profile's networks again, to tell whether `model` still holds on this machine.
 
     On another device nothing is measured. With another version, number of threads or flag of the
     framework the networks are measured, and the difference is listed; a missing GPU is a difference
     too. InputError if there is nothing to measure again.
     """
     where = model.latencies_file.recorded
-    backend, device = backends.of_model(where), device_of(model)
+    backend, device = backends.backend_of(where), device_of(model)
     references = check.references_of(points_of(model.latencies_file.document), backend)
     if not references:
         has = "has no whole network of this version to measure again"
@@ -102,7 +102,7 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
         found = environment.differences(model.device, where, here | runner.environment)
         if any(d.of_device for d in found):
             return diagnosis(model, found)
-        others = {"others_at_start": environment.others()}
+        others = {"others_at_start": environment.other_programs()}
         if remark := learn.busy(here | others, "run the check again: now it cannot tell"):
             progress.note(remark)
         measured = check.measure(runner, backend, (), references)
@@ -113,7 +113,7 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
 
 
 def as_now(model: Model, progress: Progress) -> Model:
-    """The model scaled to the machine as it is now, by some networks: see `Model.as_now`."""
+    """The profile scaled to the machine as it is now, by some networks: see `Model.as_now`."""
     try:
         found = doctor(model, progress)
     except InputError as error:
@@ -122,7 +122,7 @@ def as_now(model: Model, progress: Progress) -> Model:
         remarks = [*map(str, found.differences), *found.warnings]
         raise InputError(
             f"{arg('now')}: {model.label} cannot be measured again here ({'; '.join(remarks)}); expected a "
-            "model that was learned on this machine",
+            "profile that was learned on this machine",
             code="now",
         )
     logs = np.log([network.ratio for network in found.networks])
@@ -136,7 +136,7 @@ def as_now(model: Model, progress: Progress) -> Model:
 
 
 def as_probed(model: Model) -> Model:
-    """The model with a warning and wider intervals where a probe of a tenth of a second finds a change.
+    """The profile with a warning and wider intervals where a probe of a tenth of a second finds a change.
 
     It stays as it is where it was learned minutes ago, where by the probe (`lolat.microbench.probe`) its
     networks have not moved by more than LIMIT and other programs run as they did, and where the file has no
@@ -148,7 +148,7 @@ def as_probed(model: Model) -> Model:
     if noise.probe is None or state is None or age_of(state.learned) < FRESH:
         return model
     threads = learn.probe_threads(file.recorded)
-    others = environment.others(sleep=lambda _: found.append(probe.probe(threads))) or 0.0
+    others = environment.other_programs(sleep=lambda _: found.append(probe.probe(threads))) or 0.0
     waking_ms = probe.waking_ms(noise.probe["forks"], found[0])
     spread = math.hypot(probe.SPREAD, math.log1p(noise.repeatability or 0.0))
     networks = [p for p in file.points if p.whole] or file.points
@@ -157,7 +157,7 @@ def as_probed(model: Model) -> Model:
     if (apart := abs(others - noise.others)) > OTHERS:
         beside = f"; other programs use {others:.1f} processors (when learned {noise.others:.1f})"
         spread = math.hypot(spread, probe.BUSY_SPREAD * apart / environment.cpu_count())
-    elif off(ratio) <= LIMIT:
+    elif deviation(ratio) <= LIMIT:
         return model
     remark = Remark(
         f"the machine may take {ratio:.2f} times as long as when it was learned; the interval is wider",
@@ -188,7 +188,7 @@ def diagnosis(
         )
         tells = is_settled(others, unrest) and not is_noisy(model.file)
         moved = DRIFTED if tells else UNSETTLED
-        verdict = OK if off(ratio) <= limit else moved
+        verdict = OK if deviation(ratio) <= limit else moved
         if others > OTHERS:
             warnings.append(f"other programs used {others:.1f} processors meanwhile: close them")
     ratios = [a.ratio for a in again]

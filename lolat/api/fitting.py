@@ -1,4 +1,4 @@
-"""A model from what is measured already."""
+"""A profile from times that are measured already."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ from lolat.tables.networks import pure_half_words
 from lolat.training.epochs import epochs_document
 from lolat.training.measured import refitted
 from lolat.training.network_rows import training_parts
-from lolat.units import off, plain, plural, shortened
+from lolat.units import deviation, plain, plural, shortened
 
 if TYPE_CHECKING:
     from lolat.llm.gpu import ServingSection
 
-# ---- `fit`: a model from tables, or from a model's own points.
+# ---- `fit`: a profile from tables, or from a profile's own points.
 
 NOT_TOGETHER = "not-together"
 """The code of the error for files that cannot be fitted together."""
@@ -103,7 +103,7 @@ def fit(
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
     if output is not None and os.path.exists(output):
-        read(output)  # what is no model is refused before the work
+        read(output)  # a file that is no profile is refused before the work
     paths = [os.fspath(t) for t in ([tables] if isinstance(tables, (str, os.PathLike)) else tables)]
     asked = FitQuestion(
         contents=tuple((path, content_of(path)) for path in paths), output=output, name=name,
@@ -120,7 +120,7 @@ def fit(
         raise InputError(f"{arg('name')} {shortened(name)!r}: {why}", code="name")
     if framework is not None and (MODEL in kinds or not (of_sheet or of_language)):
         why = "is for a data sheet and tables of language models; leave it out"
-        raise InputError(f"{arg('framework')} {why}")
+        raise InputError(f"{arg('framework')} {why}", code="framework")
     of_language |= tensor_parallel != () or served_model is not None
     file = _language_models(asked) if of_language else _document(asked)
     _say_other_cards(asked, file)
@@ -169,11 +169,11 @@ class FitQuestion:
 
     @property
     def stem(self) -> str:
-        """The name of the model."""
+        """The name of the profile."""
         return Path(self.output or "model").stem
 
     def refused(self) -> InputError:
-        """The error of files that cannot be fitted together; ModelFileError if one is no model at all."""
+        """The error of files that cannot be fitted together; ModelFileError if one is no profile at all."""
         for path in self.paths(MODEL):
             load(path)
         for path in self.paths(BLOCKS):  # so is a table of other columns: they are named
@@ -185,7 +185,7 @@ class FitQuestion:
 
 
 def _document(asked: FitQuestion) -> DeviceFile:
-    """The model fitted to such files; InputError for files that cannot be fitted together."""
+    """The profile fitted to such files; InputError for files that cannot be fitted together."""
     kinds, name, facts = {*asked.kinds}, asked.name, asked.facts
     if kinds <= {OPERATIONS, NETWORKS} and (name is not None or (kinds and facts is None)):
         sheet = None
@@ -218,10 +218,10 @@ def _document(asked: FitQuestion) -> DeviceFile:
 
 
 def _say_other_cards(asked: FitQuestion, file: DeviceFile) -> None:
-    """Warn of tables whose names have a GPU other than the model's, or than each other's."""
+    """Warn of tables whose names have a GPU other than the profile's, or than each other's."""
     cards: dict[str, str] = {}
     if own := card_of(file.kind):
-        cards[own] = "the model"
+        cards[own] = "the profile"
     for path, content in asked.contents:
         is_told = content == MODEL or (is_table(path) and "device" in read_table(path).names)
         if not is_told and (card := card_of(Path(path).stem)):
@@ -281,7 +281,7 @@ def _answered_by(asked: FitQuestion) -> tuple[str, ...]:
 def _refuse_language_files(asked: FitQuestion) -> None:
     """InputError for files that do not go together, or for another number of GPUs than files.
 
-    A file that is no model at all is named first, then the number of GPUs.
+    A file that cannot be read is refused first, then the number of GPUs.
     """
     served, gpus = asked.paths(SERVED), asked.tensor_parallel
     is_other = not {*asked.kinds} <= {KERNELS, SERVED, MODEL, RUNS}
@@ -300,7 +300,7 @@ def _refuse_language_files(asked: FitQuestion) -> None:
 
 
 def _language_models(asked: FitQuestion) -> DeviceFile:
-    """A model file that knows language models: from a data sheet, tables of operations, served models."""
+    """A profile that knows language models: from a data sheet, tables of operations, served models."""
     from lolat.llm.calibration import percentile_words, served_by, types_words
     from lolat.llm.gpu import section_of
     from lolat.llm.operation_tables import read_sheet
@@ -376,7 +376,7 @@ def _with_level(
     return section
 
 
-# ---- A model file, fitted again.
+# ---- A profile, fitted again.
 
 
 def _under_name(file: DeviceFile, asked: FitQuestion) -> dict[str, Any]:
@@ -406,7 +406,7 @@ def _say_other_level(
     """Warn of a table whose networks take another time than predicted inside the measured range."""
     asked = [(p.latency_ms, model.predict(graphs[p.key], p.batch_size)) for p in points]
     ratios = [ms / found.latency_ms for ms, found in asked if found.in_domain is not False]
-    if len(ratios) >= LEAST_JUDGING_LEVEL and off(ratio := median(ratios)) > OTHER_LEVEL:
+    if len(ratios) >= LEAST_JUDGING_LEVEL and deviation(ratio := median(ratios)) > OTHER_LEVEL:
         warn(
             f"warning: {Path(path).name}: {ratio:.2f} times as long as {model.name} predicts (median of "
             f"{plural(len(ratios), 'row')}): of another machine, or run in another way? This fit averages "
@@ -415,7 +415,7 @@ def _say_other_level(
 
 
 def _of_model(asked: FitQuestion) -> DeviceFile:
-    """A model file fitted again, with its other sections, to its points and networks of its device.
+    """A profile fitted again, with its other sections, to its points and networks of its device.
 
     What the file knows of training is fitted again on its own points. A file made from tables has the
     level of the networks.

@@ -30,7 +30,7 @@ from lolat.parameters import check_given
 from lolat.units import percent, value_words
 
 DEFAULT_BACKEND = "tensorflow"
-"""The backend that the default name of a model file does not mention."""
+"""The backend that the default name of a profile does not mention."""
 
 
 def learn(
@@ -60,7 +60,9 @@ def learn(
     check_given(training=training, restart=restart, wait=wait)
     chosen = device.casefold() if isinstance(device, str) else None
     if chosen not in (CPU, ANY_GPU):
-        raise InputError(f"{arg('device')} {value_words(device)}: expected cpu or gpu")
+        raise InputError(
+            f"{arg('device')} {value_words(device)}: expected cpu or gpu", code="device"
+        )
     device = chosen
     shown = progress or Progress()
     path = None if output is None else Path(output)
@@ -86,7 +88,7 @@ def learn(
 
 
 def _learn_latencies(old: DeviceFile | None, target: Path, run: learn_blocks.Run) -> DeviceFile:
-    """Measure the blocks, fit and write a model; the other sections of the `old` one are kept."""
+    """Measure the blocks, fit and write a profile; the other sections of the `old` one are kept."""
     started = time.monotonic()
     latencies = old if old is not None and old.has_latencies else None
     if latencies and not run.restart:
@@ -127,7 +129,7 @@ def _learn_latencies(old: DeviceFile | None, target: Path, run: learn_blocks.Run
 
 
 def _add_training(file: DeviceFile, target: Path, run: learn_blocks.Run) -> DeviceFile:
-    """Measure training on this device, and write it to `target` together with the latency model `file`."""
+    """Measure training on this device, and write it to `target` beside the latencies in `file`."""
     started = time.monotonic()
     path = target.with_name(target.name + ".training" + paths.JOURNAL)
     run = replace(run, journal=path, check=partial(_refuse_other, file))
@@ -148,13 +150,13 @@ def _model_in(target: Path, here: Mapping[str, Any], restart: bool) -> DeviceFil
     """The profile that is already in `target`; learning keeps its other sections. None without one.
 
     `here`: this device, as `environment.differences` takes it. ModelFileError for a file of another
-    kind, InputError for a measured model of another device; with `restart` such a model is ignored.
+    kind, InputError for a measured profile of another device; with `restart` such a one is ignored.
     """
     if not target.exists():
         return None
     try:
         file = read(target)
-    except ModelFileError as error:  # a table, or a model of another version: not ours to replace
+    except ModelFileError as error:  # a table, or a profile of another version: not ours to replace
         raise error.reworded(
             f"{error.message}; give another {arg('output')}, or remove it"
         ) from None
@@ -179,7 +181,7 @@ def _differences(file: DeviceFile, where: Mapping[str, Any], fields: Collection[
 
 
 def _refuse_other(file: DeviceFile, where: Mapping[str, Any], fields: Collection[str] = ()) -> None:
-    """Raise InputError if training would be measured otherwise than the file's latencies."""
+    """InputError if training would run on another device, or with other options, than the latencies did."""
     if found := _differences(file, where, fields):
         raise InputError(
             f"times of two places are not to be mixed: {'; '.join(found)}; give the {arg('backend')} and "
@@ -192,7 +194,7 @@ def _refuse_other(file: DeviceFile, where: Mapping[str, Any], fields: Collection
 def _backend_and_output(
     device: str, output: Path | None, name: str | None, options: Sequence[str], progress: Progress
 ) -> tuple[str, Path, dict[str, Any]]:
-    """The backend, the model file, and this device: checked before minutes are spent."""
+    """The backend, the profile, and this device: checked before minutes are spent."""
     if output is not None:  # before a GPU is looked for, which takes seconds
         check_file(output, "output", make_folder=True)
     if name is None:
@@ -203,7 +205,7 @@ def _backend_and_output(
     if remark:
         progress.note(remark)
     if own is None:  # a GPU is known by its name, which its backend tells
-        own = choice.look(backend, device) if device == "gpu" else {}
+        own = choice.environment_in_child(backend, device) if device == "gpu" else {}
     here = environment.here({"threads_asked": threads}, device) | own
     if output is None:
         label = environment.label_of(device, here)

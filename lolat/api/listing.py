@@ -1,4 +1,4 @@
-"""The models that can be loaded by name."""
+"""The profiles that can be loaded by name."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from lolat.units import plain
 
 @dataclass(frozen=True)
 class ListedModel:
-    """A model that can be named. `answers_for`: what it knows, in a word each; `runs`: precision, framework
-    and launch of its networks and the name of a CPU, or framework and data types of its language models;
-    `batch_sizes`: the smallest and the largest of its table; `error`: its median error on what was held out
-    of the fit; None where the file does not say. `problem`: why it cannot be read, None where it can.
+    """A profile that can be named. `answers_for`: what it knows, in a word each; `runs`: precision,
+    framework and launch of its networks and the name of a CPU, or framework and data types of its language
+    models; `batch_sizes`: the smallest and the largest of its table; `error`: its median error on what
+    was held out of the fit; None where the file does not say. `problem`: why it cannot be read, None
+    where it can.
     """
 
     name: str
@@ -37,7 +38,7 @@ class ListedModel:
 
 @dataclass(frozen=True, repr=False)
 class Models(Result):
-    """The models that can be named, local ones first, and the known language models.
+    """The profiles that can be named, local ones first, and the known language models.
 
     `data_sheets`: names of GPUs with a bundled data sheet, each of which is a device too.
     """

@@ -11,7 +11,7 @@ from shlex import quote
 from lolat.api.model import Model
 from lolat.api.profile_names import card_named, full_name
 from lolat.api.serving import serving_model
-from lolat.api.sheets import of_sheet
+from lolat.api.sheets import model_of_sheet
 from lolat.device.execution_modes import measured_models, on_card, with_file
 from lolat.device.remedies import bundled_twin
 from lolat.device.state import is_noisy
@@ -45,7 +45,7 @@ def load(path: str | os.PathLike[str]) -> Model:
     except ModelFileError as error:
         if error.code != "unknown-model" or (gpu := card_named(full)) is None:
             raise
-        model = Model((_of_chip(full, gpu) or of_sheet(full)).file, full)
+        model = Model((_of_chip(full, gpu) or model_of_sheet(full)).file, full)
     else:
         kernels, product = model.file.kernels, model.file.product
         known = kernels is None or kernels.measured or model.file.environment.sheet is not None
@@ -57,7 +57,7 @@ def load(path: str | os.PathLike[str]) -> Model:
 
 
 def _serving(name: str, model: Model) -> Model:
-    """The model that serves language models by a GPU's name; by any other name that one itself."""
+    """The profile that serves language models by a GPU's name; by any other name that one itself."""
     return serving_model(name) if card_named(name) else model
 
 
@@ -72,7 +72,7 @@ def open_here(
 
     `now`: the machine is measured as it is now; `progress`: shows how far that is, which takes as long as
     it is told. `as_learned` False: the machine is probed if it may have changed. InputError if both are
-    given, and for `as_learned` of a model without a probe.
+    given, and for `as_learned` of a profile without a probe.
     """
     loaded = load(name)
     name = loaded.label

@@ -23,7 +23,7 @@ from lolat.microbench import runner as runners
 from lolat.parameters import EVALUATED_BATCHES, InputSize, check_given
 from lolat.readers.size import as_size
 from lolat.tables.blocks import points_of
-from lolat.units import off, percent, plain, plural
+from lolat.units import deviation, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
@@ -35,7 +35,7 @@ DEFAULT_NETWORKS = (
 )  # fmt: skip
 """Ten architectures, as whole networks not measured when learning; four of them share a block with the
 predefined ones."""
-GOOD, FAIR = 0.08, 0.15  # median errors up to which a model is good, and fair
+GOOD, FAIR = 0.08, 0.15  # median errors up to which a profile is good, and fair
 BUSY = "start again (--wait waits for them), or the times include them"
 """The remedies on a busy machine; a profile of fewer threads would be another one."""
 UNSETTLED: Literal["unsettled"] = "unsettled"
@@ -107,7 +107,7 @@ class Evaluation(Result):
 
     @property
     def _has_moved(self) -> bool:
-        return self.ratio is not None and off(self.ratio) > self.limit
+        return self.ratio is not None and deviation(self.ratio) > self.limit
 
     @property
     def _is_unsettled(self) -> bool:
@@ -159,7 +159,7 @@ def evaluate(
     check_given(wait=wait)
     name = model.label
     learned, where = model.latencies_file.environment, model.latencies_file.recorded
-    backend, device = backends.of_model(where), device_of(model)
+    backend, device = backends.backend_of(where), device_of(model)
     if not networks and not backend.startswith("tensorflow"):
         raise InputError(
             f"no networks come with LoLat for {backend}, which {name} was learned with; give some, such as "
@@ -167,7 +167,7 @@ def evaluate(
         )
     here = environment.here(where, device)
     other = environment.differences_of_device(model.device, where, here)
-    # A model that is not learned was fitted to the times of others.
+    # A profile that is not learned was fitted to the times of others.
     if not learned.is_learned and other:
         of = f"is of {model.device}, which this machine is not"
         if model.file.product == UNKNOWN:
@@ -184,7 +184,9 @@ def evaluate(
         backend, networks or DEFAULT_NETWORKS, batch_sizes or EVALUATED_BATCHES, as_size(input_size)
     )
     references = check.references_of(points_of(model.latencies_file.document), backend)
-    remark = None if wait else learn.busy(here | {"others_at_start": environment.others()}, BUSY)
+    remark = (
+        None if wait else learn.busy(here | {"others_at_start": environment.other_programs()}, BUSY)
+    )
     with runners.Runner(backend, device, progress) as runner:
         if wait:
             learn.wait_until_calm(progress)
@@ -275,12 +277,12 @@ def is_settled(others: float, unrest: float) -> bool:
 def write_state(
     model: Model, by: Literal["doctor", "evaluate"], ratio: float, settled: bool = True
 ) -> None:
-    """Write the state of the machine beside the model, so that the model's next answers say it."""
+    """Write the state of the machine beside the profile, so that its next answers say it."""
     write_check(model.file, model.source, by, ratio, settled)
     for one in (model, *model._in_mode.values()):
         one.__dict__.pop("state", None)
 
 
 def device_of(model: Model) -> str:
-    """cpu or gpu: the device that a model was measured on; cpu where it does not say."""
+    """cpu or gpu: the device that a profile was measured on; cpu where it does not say."""
     return ANY_GPU if model.file.environment.device == ANY_GPU else CPU

@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from lolat.device.device import Device
 from lolat.device.file import OF_LANGUAGE_MODELS
 from lolat.device.question import (
     BudgetQuestion,
     ExplainQuestion,
+    LatencyOptions,
     LatencyQuestion,
     Question,
     RunAs,
@@ -59,7 +60,7 @@ class Model(Device):
     serving: Callable[[], Model] | None = None
 
     def report(self, *network: Any, **asked: Any) -> str:
-        """The lines of `lolat show`; InputError with a network, whose report is its prediction's."""
+        """The lines of `lolat show`; InputError if a network is given: its prediction has a report."""
         if network or asked:
             raise InputError(
                 "report takes no network; expected that of a prediction: model.predict(network).report()",
@@ -72,10 +73,7 @@ class Model(Device):
     @overload
     def predict(
         self, network: Any, batch_size: int | str = 1, predictor: str | None = None,
-        coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
-        host_us: float | None = None, channels_last: bool = False, input_size: InputSize = None,
-        sequence_length: int | None = None,
-        max_ms: float | None = None, sure: float | None = None, prices: str | None = None,
+        coverage: float | None = None, **more: Unpack[LatencyOptions],
     ) -> Prediction: ...  # fmt: skip
 
     @overload
@@ -205,8 +203,8 @@ class Model(Device):
 
         Returns a `Cost`; for several batch sizes or ways of `checkpointing` `Costs`. If no training was
         measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the
-        model knows neither, and InputError for an impossible question. The other arguments are the options
-        of `lolat cost`:
+        profile knows neither, and InputError for an impossible question. The other arguments are the
+        options of `lolat cost`:
         """
         from lolat.training.compare import costs_of
 
@@ -230,7 +228,7 @@ class Model(Device):
 
         `config`: the path of a published config.json or its folder, its contents, or a known name. Raises
         InputError for an impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a
-        model without language models. The other arguments are the options of `lolat llm`:
+        profile without language models. The other arguments are the options of `lolat llm`:
         """
         from lolat.hardware.hardware import Hardware
         from lolat.hardware.prices import no_price
@@ -264,9 +262,9 @@ class Model(Device):
         from lolat.llm.gpu import section_of
 
         if self.file.llm is None:
-            from lolat.device.remedies import lacks
+            from lolat.device.remedies import lacking_error
 
-            raise lacks(self.file, self.source, OF_LANGUAGE_MODELS)
+            raise lacking_error(self.file, self.source, OF_LANGUAGE_MODELS)
         return section_of(self.file.llm, self.source)
 
     # ---- Measuring on this machine
@@ -331,7 +329,7 @@ class Model(Device):
     # ---- Reading
 
     def _read(self, network: Any, question: Question) -> Graph | Analysis:
-        """Check the question against the model, then read the network."""
+        """Check the question against the profile, then read the network."""
         from lolat.api.predicting import read_network
 
         question.check(self)

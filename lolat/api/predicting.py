@@ -101,12 +101,12 @@ class Predictions(Several):
         differ = not_alike(p.query.model for p in self.answers)
         networks = {plain(p.query.network) for p in self.answers}
         devices = {plain(p.device) for p in self.answers}
-        of = f" of {_one(networks, 'network')} on {_one(devices, 'device')}" * bool(times)
-        precisions = ", ".join(dict.fromkeys(p.precision for p in self.answers))
-        how = "each in its fastest precision, " if self.in_fastest else "in "
-        words = (
-            f"{plural(len(times), 'prediction')}{of}{f', {how}{precisions}: {ends}' * bool(times)}"
-        )
+        words = plural(len(times), "prediction")
+        if times:
+            precisions = ", ".join(dict.fromkeys(p.precision for p in self.answers))
+            how = "each in its fastest precision, " if self.in_fastest else "in "
+            words += f" of {_one(networks, 'network')} on {_one(devices, 'device')}"
+            words += f", {how}{precisions}: {ends}"
         if not_fit := sum(p.fits is False for p in self.answers):
             words += f", {not_fit} of which {'does' if not_fit == 1 else 'do'} not fit into memory"
         slow = precision_lines(self.answers) if times else ()
@@ -205,11 +205,14 @@ def ask(
     is_named = isinstance(network, dict) and "model_type" not in network  # no language model
     networks = network if is_named or isinstance(network, list) else [network]
     if not networks:
-        raise InputError(f"{arg('network')} {network}: expected a network, or several in a list")
+        raise InputError(
+            f"{arg('network')} {network}: expected a network, or several in a list", code="network"
+        )
     for name in networks if is_named else ():
         if not (isinstance(name, str) and name.strip()):
             raise InputError(
-                f"{arg('network')}: {name!r} as a name; expected text: {{'narrow': network}}"
+                f"{arg('network')}: {name!r} as a name; expected text: {{'narrow': network}}",
+                code="network",
             )
     found = predict_all(models, networks, sizes_of(question), question, left_out, ranked)
     if found.errors and not found.answers:
@@ -230,8 +233,8 @@ def _predict(
 
 
 def _are_cards(models: Sequence[Model]) -> bool:
-    """True for several devices of which no two are one card in one launch: precisions of a card are
-    compared as they are named.
+    """True for several devices that are different cards, or one card launched in different ways; two
+    precisions of one card are False.
     """
     kinds = {(model.file.kind, model.asked.launch) for model in models}
     return len(models) > 1 and len(kinds) == len(models)

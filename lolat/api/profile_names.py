@@ -28,7 +28,7 @@ ALL = "all"
 
 
 def contents(name: str) -> DeviceFile:
-    """The contents of a model file by its path or the model's name; errors as `Model.load`."""
+    """The contents of a profile by its path or the profile's name; errors as `Model.load`."""
     return read(find_model(name))
 
 
@@ -60,10 +60,10 @@ def unknown_device(name: str, why: str, **data: Any) -> ModelFileError:
 
 
 def full_names(name: str, launch: str | None = None) -> list[str]:
-    """The names of the models that `name` stands for.
+    """The names of the profiles that `name` stands for.
 
-    A file stays as it is; a model's name, in any case, becomes the name as written; a GPU's ("a100",
-    "RTX4090", "5090") the names of its models of networks, in `launch` as of `devices`. A GPU
+    A file stays as it is; a profile's name, in any case, becomes the name as written; a GPU's ("a100",
+    "RTX4090", "5090") the names of its profiles of networks, in `launch` as of `devices`. A GPU
     without a profile ("a100-80gb", "rtx-3080") keeps its name: `load` makes one from its data sheet.
     ModelFileError for any other name.
     """
@@ -91,11 +91,11 @@ def full_names(name: str, launch: str | None = None) -> list[str]:
             return sorted(in_one_mode(able, launch), key=_usual)
         if gpu:
             return [name]
-        raise of_instance(name, error) from None
+        raise instance_error(name, error) from None
     return [found.stem if found.stem.casefold() == name.casefold() else name]
 
 
-def of_instance(name: str, error: ModelFileError) -> ModelFileError:
+def instance_error(name: str, error: ModelFileError) -> ModelFileError:
     """The error for an unknown device; of an instance type it names the accelerators, by the price list."""
     offers = (o for o in price_list().offers if o.instance_type.casefold() == name.casefold())
     if not (rented := sorted({plain(o.accelerator).casefold() for o in offers} - {""})):
@@ -106,7 +106,7 @@ def of_instance(name: str, error: ModelFileError) -> ModelFileError:
 
 
 def in_one_mode(names: Sequence[str], launch: str | None) -> list[str]:
-    """The models without those of channels last whose device was measured channels first too, and without
+    """The profiles without those of channels last whose device was measured channels first too, and without
     those of another launch than `launch`, eager if None, whose device was measured in that too.
     """
     files = {name: contents(name) for name in names}
@@ -128,13 +128,13 @@ def in_one_mode(names: Sequence[str], launch: str | None) -> list[str]:
 
 
 def _usual(name: str) -> tuple[bool, bool, str]:
-    """The order of a GPU's models: eager before compiled, float32 before half precision."""
+    """The order of a GPU's profiles: eager before compiled, float32 before half precision."""
     mode = contents(name).mode
     return mode.launch != EAGER, mode.half, name
 
 
 def _begins(model: str, name: str) -> bool:
-    """Return whether the first words of a model's name are `name`; a GPU's needs no hyphens: "rtx4090"."""
+    """True if the first words of a profile's name are `name`; a GPU's needs no hyphens: "rtx4090"."""
     words, mark = model.split("-"), "" if find_gpu(name) else "-"
     return name.replace("-", mark) in [mark.join(words[:n]) for n in range(1, len(words))]
 

@@ -1,4 +1,8 @@
-"""The profiles that serve language models, by name, by GPU, or all."""
+"""The profiles that serve language models, by name, by GPU, or all.
+
+A GPU's name stands for serving frameworks here; in `choosing`, which finds profiles of networks, it stands
+for execution modes. Both take names apart with `profile_names`.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lolat.api.model import Model
-from lolat.api.profile_names import ALL, card_named, known_models, of_instance, unknown_device
-from lolat.api.sheets import of_sheet
+from lolat.api.profile_names import ALL, card_named, instance_error, known_models, unknown_device
+from lolat.api.sheets import model_of_sheet
 from lolat.device.file import DeviceFile
 from lolat.errors import ModelFileError
 from lolat.hardware.card_names import (
@@ -66,7 +70,7 @@ def _profile_of(name: str, of_any: bool) -> Model:
     if of_gpu:
         return Model.load(of_gpu[0])
     if gpu and gpu.bf16:
-        return of_sheet(name)
+        return model_of_sheet(name)
     if gpu:
         raise ModelFileError(
             f"{plain(name)}: language models are answered in bfloat16 or less, and {gpu.name} computes no "
@@ -78,7 +82,8 @@ def _profile_of(name: str, of_any: bool) -> Model:
     card, _, framework = name.rpartition("-")
     if framework.casefold() in FRAMEWORKS and card_named(card):
         known = _profile_of(card, False)
-        if known.file.llm and known.file.llm["framework"] == framework.casefold():
+        runs = known.file.served_on
+        if runs is not None and runs.framework == framework.casefold():
             return known
         title = known.language_models.server.title
         hint = f"did you mean {plain(card)}? it is known with {title}"
@@ -88,21 +93,21 @@ def _profile_of(name: str, of_any: bool) -> Model:
     assert unknown is not None
     if is_decoder(name):
         raise unknown.reworded(f"{plain(name)}: a language model; the GPU comes first")
-    raise of_instance(name, unknown)
+    raise instance_error(name, unknown)
 
 
 def _serves(file: DeviceFile, gpu: Gpu) -> bool:
-    """True if a model file knows language models on this GPU, by card, memory and bandwidth."""
-    if file.llm is None:
+    """True if a profile knows language models on this GPU, by card, memory and bandwidth."""
+    if (served := file.served_on) is None:
         return False
-    sheet = file.llm["sheet"]
-    pairs = (sheet["memory_gib"], gpu.memory_gib), (sheet["bandwidth_gb_s"], gpu.bandwidth_gb_s)
+    sheet = served.sheet
+    pairs = (sheet.memory_gib, gpu.memory_gib), (sheet.bandwidth_gb_s, gpu.bandwidth_gb_s)
     is_card_of = card_of(file.product) == card_of(gpu.name)
     return is_card_of and all(abs(its / (own or its) - 1.0) < SAME_SHEET for its, own in pairs)
 
 
 class ServingModels(NamedTuple):
-    """Models by their name, and the reasons why other GPUs are not among them."""
+    """Profiles by their name, and the reasons why other GPUs are not among them."""
 
     models: dict[str, Model]
     left_out: dict[str, str]

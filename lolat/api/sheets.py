@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lolat.llm.gpu import ServingSection, Sheet
 
 
-def of_sheet(name: str) -> Model:
+def model_of_sheet(name: str) -> Model:
     """A GPU by its bundled data sheet alone; InputError for an incomplete one."""
     from lolat.fitting.reading import device_document
     from lolat.hardware.specs import listed_specs
@@ -36,7 +36,7 @@ def section(
     """The section on language models of a data sheet and tables of operations, `kernels`.
 
     `device`: that of the rows, in tables of several. Without `framework`, the one that the tables' names or
-    `stem`, the model's name, has.
+    `stem`, the profile's name, has.
     """
     from lolat.llm.fit import section_from
     from lolat.llm.frameworks import framework_in

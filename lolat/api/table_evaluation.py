@@ -1,4 +1,4 @@
-"""A model compared with a table of somebody's times; measures nothing."""
+"""A profile compared with a table of somebody's times; measures nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from lolat.api.table_rows import COMPARE, Compared, Comparison, fitted_rows
 from lolat.device.question import TableQuestion
-from lolat.errors import InputError, arg
+from lolat.errors import InputError, arg, argument_code
 from lolat.hardware.card_names import card_of, find_gpu
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import Row, say_unread, to_csv
@@ -159,7 +159,7 @@ def _content_of(asked: Comparison) -> Content:
 
 
 def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[str]:
-    """A remark on rows of another device than the model's, by their column or their table's name."""
+    """A remark on rows of another device than the profile's, by their column or their table's name."""
     own, hardware = model.file.product, model.file.kind
     found = dict.fromkeys(filter(None, (row.row.get("device") for row in compared)))
     card = None if found else card_of(Path(table).stem)
@@ -172,7 +172,7 @@ def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[s
 
 
 def _of_fitted(model: Model, compared: Sequence[Compared], tables: Sequence[str]) -> list[str]:
-    """A remark on rows that the model was fitted to, or, if its file keeps none, on their tables."""
+    """A remark on rows that the profile was fitted to, or, if its file keeps none, on their tables."""
     known = fitted_rows(model)
     again = sum(getattr(row.timed, "key", "") in known for row in compared)
     sources = model.file.environment.sources
@@ -198,5 +198,5 @@ def _refuse_ignored(asked: Comparison, content: Content) -> None:
             raise InputError(
                 f"{plain(table)} has {content.name}{lacks}, to which {arg(name)} does not apply; leave "
                 "it out, or give a table that it is for",
-                code=name,
+                code=argument_code(name),
             )

@@ -1,4 +1,4 @@
-"""Compares a model with the rows of a table, each kind by the model's own way to predict it."""
+"""Compares a profile with the rows of a table, each kind by the profile's own way to predict it."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ class TimedRow:
 
 @dataclass(frozen=True)
 class Compared:
-    """One row that could be predicted: as it stands in the table, its time and the model's, ms.
+    """One row that could be predicted: as it stands in the table, its time and the predicted one, ms.
 
-    `in_domain`: whether it is like what was measured, None where the model does not say; `more`: further
+    `in_domain`: whether it is like what was measured, None where the profile does not say; `more`: further
     columns, such as the time to the first token of a served model.
     """
 
@@ -132,13 +132,13 @@ class Compared:
 
 
 def key_of_served(row: ServedRow) -> str:
-    """See `lolat.tables.copies.row_key`; `row`: as in a table or a model file."""
+    """See `lolat.tables.copies.row_key`; `row`: as in a table or a profile."""
     load = row.input_tokens, row.output_tokens, row.concurrency, row.request_rate
     return row_key(row.model, row.tpot_ms, *load)
 
 
 def fitted_rows(model: Model) -> set[str]:
-    """Return the keys of the rows that a model was fitted to, as far as its file keeps them."""
+    """Return the keys of the rows that a profile was fitted to, as far as its file keeps them."""
     points = ((p.name, p.latency_ms, p.batch_size) for p in model.file.points)
     known = {*model.file.environment.rows, *(row_key(*point) for point in points)}
     if model.file.llm is not None:
@@ -182,7 +182,7 @@ def compare_blocks(model: Model, asked: Comparison) -> list[Compared]:
 
 
 def compare_networks(model: Model, asked: Comparison) -> list[Compared]:
-    """Compare each row that the model can predict, as `Model.predict` does.
+    """Compare each row that the profile can predict, as `Model.predict` does.
 
     Left out: networks that cannot be read, or that were run in another mode. InputError if no row is left,
     and for rows of several kinds of device.
@@ -256,7 +256,7 @@ def _trained(row: TimedNetwork, training: TrainingPredictor, graph: Graph) -> Co
 
 
 def compare_operations(model: Model, asked: Comparison) -> list[Compared]:
-    """Operations that were timed one by one, each as the model has it alone: without a host's wait."""
+    """Operations that were timed one by one, each as the profile has it alone: without a host's wait."""
     predictor = asked.question.predictor
     rows = read_operations(asked.path, asked.question.devices, "only")
     formula = model.predictor(predictor)
@@ -385,4 +385,4 @@ COMPARE = {
     SERVED: compare_served,
     RUNS: compare_runs,
 }
-"""Content of a table -> the function that compares its rows with a model's predictions."""
+"""Content of a table -> the function that compares its rows with a profile's predictions."""

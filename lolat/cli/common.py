@@ -17,7 +17,7 @@ from lolat.cli.mistakes import check_commas, check_counts, is_device
 from lolat.cli.progress import Show as Show
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import say as say
-from lolat.errors import InputError, arg
+from lolat.errors import InputError, arg, argument_code
 from lolat.io.forms import looks_like_network
 from lolat.io.results import plain_data
 from lolat.io.writing import check_file as check_file
@@ -44,7 +44,10 @@ def refuse_given(place: str, *names: str) -> None:
     context = click.get_current_context()
     for name in names:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise InputError(f"{arg(name)} is for {place}; leave it out, or give {place}")
+            raise InputError(
+                f"{arg(name)} is for {place}; leave it out, or give {place}",
+                code=argument_code(name),
+            )
 
 
 # ---- What a command prints

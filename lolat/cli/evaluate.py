@@ -71,7 +71,9 @@ def evaluate(
             raise click.exceptions.Exit(AnswerIsNo.exit_code)
         return
     if networks:
-        raise InputError(f"{arg('networks')} beside {arg('table')}; expected one of them")
+        raise InputError(
+            f"{arg('networks')} beside {arg('table')}; expected one of them", code="networks"
+        )
     common.refuse_given(arg("networks"), "batch_size", "input_size", "sequence_length", "wait")
     with common.Show() as bar:
         answer = loaded.evaluate_table(

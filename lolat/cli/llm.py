@@ -41,6 +41,7 @@ def llm(model: str, config: str, **question: object) -> None:
     from lolat.api.serving import serving_models
     from lolat.llm.compare import compare
     from lolat.llm.names import configs_of, is_decoder
+    from lolat.llm.refusal import no_room
     from lolat.report.llm import llm_lines
     from lolat.report.llms import compared_lines
 
@@ -65,6 +66,6 @@ def llm(model: str, config: str, **question: object) -> None:
     (one,) = models.values()
     answer = one.llm(configs[0], **question)  # type: ignore[arg-type]
     if answer.chosen.tpot_ms is None:
-        raise answer.no_room()
+        raise no_room(answer)
     common.warn(answer.warnings)
     common.answer(answer, llm_lines(answer))

@@ -174,7 +174,7 @@ def search(
 
 
 def _opened(space: str, names: Sequence[str], question: dict[str, Any]) -> list[Model]:
-    """The models in the execution mode, which leaves `question`; InputError for one with samples alone.
+    """The profiles in the execution mode, which leaves `question`; InputError for one with samples alone.
 
     Of several those without a host leave out what they cannot run in, if another runs so.
     """

@@ -111,7 +111,9 @@ def predict(
     question = LatencyQuestion(**asked)
     limits = Limits(asked["max_ms"], min_samples_per_s, bool(asked["sure"]))
     if limits.sure and not limits:
-        raise InputError(f"{arg('sure')} goes with {arg('max_ms')} or {arg('min_samples_per_s')}")
+        raise InputError(
+            f"{arg('sure')} goes with {arg('max_ms')} or {arg('min_samples_per_s')}", code="sure"
+        )
     model, networks = common.model_and_networks(arguments, on)
     if model is None and not on:
         order = sorted(networks, key=lambda n: looks_like_network(n) or is_file(n))
@@ -171,7 +173,7 @@ def _write(predictions: Predictions, csv: Path | None, html: Path | None, limits
 def of_one(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
     """Arguments and options of a question about a network on a device.
 
-    `asked`, `without`, `changes`: as in `common.question`. The function receives the opened model and the
+    `asked`, `without`, `changes`: as in `common.question`. The function receives the opened profile and the
     other options. One batch size is a number, several are a tuple.
     """
 
@@ -221,7 +223,8 @@ def report(
     if html is not None and len(several) > 1:
         raise InputError(
             f"{arg('html')}: the page is of one batch size; expected one, or `lolat predict`, whose page "
-            "compares batch sizes and devices"
+            "compares batch sizes and devices",
+            code="html",
         )
     folded = [p if depth is None else p.folded(depth) for p in several]
     if html is not None:

@@ -270,7 +270,9 @@ def find_block(analysis: Analysis, name: str) -> int:
     if not within or not name:
         some = f"expected one of {', '.join(labels)}"
         hint = did_you_mean(name, {label: label for label in labels}, some)
-    raise InputError(f"{arg('block')} {name!r} is no block of {analysis.graph.name!r}; {hint}")
+    raise InputError(
+        f"{arg('block')} {name!r} is no block of {analysis.graph.name!r}; {hint}", code="block"
+    )
 
 
 # ---- Changes that make a block or a network faster

@@ -91,9 +91,9 @@ class Device(Result):
     def latencies_file(self) -> DeviceFile:
         """The file, with latencies of inference; ModelFileError, with the remedy, if it has none."""
         if not self.file.has_latencies:
-            from lolat.device.remedies import lacks
+            from lolat.device.remedies import lacking_error
 
-            raise lacks(self.file, self.source, OF_INFERENCE)
+            raise lacking_error(self.file, self.source, OF_INFERENCE)
         return self.file
 
     @cached_property
@@ -116,7 +116,8 @@ class Device(Result):
                 hint = f"; did you mean {arg('input_size')}={name}?"
             known = " or ".join(self.predictors)
             raise InputError(
-                f"{arg('predictor')} {value_words(name)}: expected {known}, which {self.source} has{hint}"
+                f"{arg('predictor')} {value_words(name)}: expected {known}, which {self.source} has{hint}",
+                code="predictor",
             )
         return chosen
 

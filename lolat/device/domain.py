@@ -236,7 +236,7 @@ def extrapolated_half_width(
 
 
 def fit_again(source: str) -> str:
-    """The command that fits a user's networks into a model; `source`: the model as a command takes it."""
+    """The command that fits a user's networks into a profile; `source`: that one as a command takes it."""
     return f"lolat fit {quote(source)} timed.csv --output mine.json"
 
 

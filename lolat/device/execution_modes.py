@@ -398,7 +398,7 @@ def _in_its_precision(model: D, graph: Graph) -> D:
 def measured_models(
     name: str, asked: Callable[[Mode], bool], gpu: Gpu | None = None, origin: str | None = None
 ) -> list[tuple[Path, DeviceFile]]:
-    """(file, contents) of each model of networks measured on a device in a mode that is `asked`.
+    """The file and contents of each profile whose networks were measured on a device in an `asked` mode.
 
     `name`: the device's. `gpu`: its data sheet, if other forms of its card, other cards of its chip and,
     for a server GPU since Hopper, others of these count too. `origin`: that of the files, None: any. The

@@ -44,7 +44,7 @@ UNKNOWN = "unknown"  # the name of an unnamed device
 
 
 def read(path: AnyPath) -> DeviceFile:
-    """Parse and `validate` the model file at `path`. ModelFileError if it cannot be read or is no profile.
+    """Parse and `validate` the profile at `path`. ModelFileError if it cannot be read or is no profile.
 
     A file that has not changed is parsed once, so nothing inside the document may be changed.
     """
@@ -241,6 +241,11 @@ class DeviceFile(Hardware):
         return None if self.epochs is None else msgspec.convert(self.epochs.get("mode") or {}, Mode)
 
     @property
+    def served_on(self) -> schema.ServedOn | None:
+        """The GPU and the framework of the language models; None without them."""
+        return None if self.llm is None else msgspec.convert(self.llm, schema.ServedOn)
+
+    @property
     def knows(self) -> list[str]:
         """The sections in words."""
         known = {
@@ -275,7 +280,7 @@ class DeviceFile(Hardware):
 
 
 def new_document(name: str, device: str, environment: Mapping[str, Any]) -> dict[str, Any]:
-    """A model file of a device, without sections."""
+    """A profile of a device, without sections."""
     return {
         "schema": schema.SCHEMA,
         "version": schema.FORMAT_VERSION,
@@ -286,15 +291,15 @@ def new_document(name: str, device: str, environment: Mapping[str, Any]) -> dict
 
 
 def add_sections(path: AnyPath, sections: Mapping[str, Any], device: str | None = None) -> None:
-    """Write `sections` into the model file at `path`, new or not; raises as `merged` and `write` do."""
+    """Write `sections` into the profile at `path`, new or not; raises as `merged` and `write` do."""
     new = new_document(Path(path).stem, device or UNKNOWN, {}) | dict(sections)
     write(path, merged(path, DeviceFile(new)).document)
 
 
 def merged(path: AnyPath, own: DeviceFile) -> DeviceFile:
-    """A new file with the sections of the file at `path` that it lacks.
+    """The file `own`, with the sections that it lacks from the file at `path`.
 
-    InputError if the file is of another device, ModelFileError if it is no model file.
+    InputError if the file is of another device, ModelFileError if it is no profile.
     """
     if not Path(path).exists():
         return own

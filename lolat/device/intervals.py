@@ -212,7 +212,7 @@ def t_quantile(coverage: float, freedom: int) -> float:
 
 
 def as_dict(section: msgspec.Struct) -> dict[str, Any]:
-    """A struct as a model file has it."""
+    """A struct as a profile has it."""
     document: dict[str, Any] = msgspec.json.decode(
         msgspec.json.encode(section, order="deterministic")
     )

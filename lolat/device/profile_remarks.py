@@ -62,7 +62,7 @@ def other_framework(file: DeviceFile, framework: str, known: str = "networks") -
 
 
 def _learned_with(backend: str, device: str, known: str) -> str | None:
-    """The listed model of a device, by its name without framework, that was learned with `backend`."""
+    """The listed profile of a device, by its name without framework, that was learned with `backend`."""
     for name, _, _, file in readable_models((device, f"{device}-{backend}").__contains__):
         if file.environment.framework == backend and known in file.answers_for:
             return name

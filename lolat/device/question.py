@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import product
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from lolat.errors import InputError, LolatError, arg
+from lolat.errors import InputError, LolatError, arg, argument_code
 from lolat.parameters import (
     BEST,
     LISTS,
@@ -118,7 +118,7 @@ class Question:
             raise InputError(
                 f"{arg('max_ms')} is for {arg('batch_size')} {AUTO!r}, the largest batch within that time; "
                 "give that, or leave it out and compare latency_ms with it",
-                code="max_ms",
+                code="max-ms",
             )
         self.check_limit()
 
@@ -145,7 +145,7 @@ class LatencyQuestion(Question, RunAs):
                     raise InputError(
                         f"{arg(name)} {value_words([*given])}: best is one of the device's precisions; "
                         "expected best alone, or several without it",
-                        code=name,
+                        code=argument_code(name),
                     )
                 several[name] = tuple(map(PARAMETERS[name].choice, given))
             object.__setattr__(self, name, None if several.get(name) else next(iter(given), []))
@@ -171,9 +171,23 @@ class LatencyQuestion(Question, RunAs):
                 raise InputError(
                     f"{arg(name)} {value_words([*given])}: expected one; "
                     "lolat.predict(network, on=device) compares several",
-                    code=name,
+                    code=argument_code(name),
                 )
         return super().device(model)
+
+
+class LatencyOptions(TypedDict, total=False):
+    """The arguments of `predict` by name alone, one value each, as a type checker sees them."""
+
+    precision: str | None
+    launch: str | None
+    host_us: float | None
+    channels_last: bool
+    input_size: InputSize
+    sequence_length: int | None
+    max_ms: float | None
+    sure: float | None
+    prices: str | None
 
 
 @dataclass(frozen=True)
@@ -236,7 +250,9 @@ Q = TypeVar("Q", bound=Any)
 def sizes_of(question: Any) -> tuple[int | str, ...]:
     """The batch sizes of a question; InputError if there is none."""
     if not (sizes := several(question.batch_size)):
-        raise InputError(f"{arg('batch_size')} []: expected a whole number from 1, or several")
+        raise InputError(
+            f"{arg('batch_size')} []: expected a whole number from 1, or several", code="batch-size"
+        )
     return sizes
 
 
@@ -262,7 +278,10 @@ def as_whole(number: Any, argument: str = "batch_size") -> int:
     with suppress(TypeError):
         if not isinstance(number, bool) and (whole := index(number)) >= 1:
             return whole
-    raise InputError(f"{arg(argument)} {value_words(number)}: expected a whole number from 1")
+    raise InputError(
+        f"{arg(argument)} {value_words(number)}: expected a whole number from 1",
+        code=argument_code(argument),
+    )
 
 
 # ---- One question to several devices

@@ -29,7 +29,7 @@ KIND = ("vendor", "family", "model")
 """The numbers that identify a kind of processor; a cloud gives many kinds the same name."""
 
 
-def lacks(file: DeviceFile, source: str, section: str) -> ModelFileError:
+def lacking_error(file: DeviceFile, source: str, section: str) -> ModelFileError:
     """The error of a file that lacks a section: one of MODEL_PARTS, or the space named `section`."""
     known = " and ".join(file.knows) or "nothing yet"
     lacking = section if section in MODEL_PARTS else f"networks of {section}"

@@ -78,6 +78,20 @@ class Noise(Struct):
     others: NotNegative = 0.0
 
 
+class ServedSheet(Struct):
+    """The figures of a data sheet that tell the forms of a card apart."""
+
+    memory_gib: Positive
+    bandwidth_gb_s: Positive
+
+
+class ServedOn(Struct):
+    """The GPU and the framework of the section `llm`, which `lolat.llm.gpu` reads whole."""
+
+    sheet: ServedSheet
+    framework: str = ""
+
+
 class Sections(Struct, kw_only=True):
     """The fields of every file, and all fields of a file without latencies of inference."""
 
@@ -87,7 +101,7 @@ class Sections(Struct, kw_only=True):
     warnings: list[str] | UnsetType = UNSET
     epochs: dict[str, Any] | UnsetType = UNSET
     spaces: dict[str, dict[str, Any]] | UnsetType = UNSET
-    llm: dict[str, Any] | UnsetType = UNSET
+    llm: ServedOn | UnsetType = UNSET
 
 
 class Before(Struct):
@@ -155,7 +169,7 @@ def _kind_of(document: Any) -> str:
 
 
 def validate(document: Any, source: str) -> None:
-    """Raise ModelFileError unless `document`, parsed JSON, is a LoLat model of version 1.
+    """Raise ModelFileError unless `document`, parsed JSON, is a LoLat profile of version 1.
 
     `source`: the beginning of the message, which ends with the expected value and its place.
     """

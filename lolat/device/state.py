@@ -1,4 +1,4 @@
-"""The state of a model that was measured on this machine: its age, and its last check."""
+"""The state of a profile that was measured on this machine: its age, and its last check."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from lolat.errors import LolatError
 from lolat.io.documents import Positive, read_json, to_json
 from lolat.io.paths import STATE, bundled_folder
 from lolat.io.writing import write_bytes
-from lolat.units import off, percent, plural
+from lolat.units import deviation, percent, plural
 
 LIMIT = 0.1
-"""The largest change of a machine's times, relative, at which its model still holds; see `limit_of`."""
+"""The largest change of a machine's times, relative, at which its profile still holds; see `limit_of`."""
 STEADY = 0.2
-"""The largest repeatability, relative, of a model that a check can judge; on calm machines times repeat
+"""The largest repeatability, relative, of a profile that a check can judge; on calm machines times repeat
 within 5 to 15 % (those of the bundled profiles)."""
 OLD_AGE = timedelta(days=1)
-"""The time since learning or the last check after which a model gets a remark."""
+"""The time since learning or the last check after which a profile gets a remark."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check of a model on its machine: `ratio`: new over learned time; `limit`: its largest distance
+    """A check of a profile on its machine: `ratio`: new over learned time; `limit`: its largest distance
     from 1; `settled`: false if the machine was busy or unsteady, so that the check could not tell.
     """
 
@@ -41,7 +41,7 @@ class Check:
     @property
     def is_off(self) -> bool:
         """True if the machine's times have changed by more than the limit."""
-        return self.settled and off(self.ratio) > self.limit
+        return self.settled and deviation(self.ratio) > self.limit
 
     @property
     def words(self) -> str:
@@ -54,9 +54,9 @@ class Check:
 
 @dataclass(frozen=True)
 class State:
-    """The age of a model, in whole days, and its last check.
+    """The age of a profile, in whole days, and its last check.
 
-    `remark`: both in words; null if the model was learned or held within a day.
+    `remark`: both in words; null if the profile was learned or held within a day.
     """
 
     learned: str
@@ -71,12 +71,12 @@ def limit_of(file: DeviceFile) -> float:
 
 
 def is_noisy(file: DeviceFile) -> bool:
-    """True if the machine was so unsteady while learning that a check cannot judge the model."""
+    """True if the machine was so unsteady while learning that a check cannot judge the profile."""
     return (file.noise.repeatability or 0.0) > STEADY
 
 
 def state_of(file: DeviceFile, source: str) -> State | None:
-    """The state of the model in the file `source`; None unless it was measured on this machine."""
+    """The state of the profile in the file `source`; None unless it was measured on this machine."""
     learned = _learned_here(file, source)
     if learned is None:
         return None
@@ -96,7 +96,7 @@ def state_of(file: DeviceFile, source: str) -> State | None:
 def check_now(
     by: Literal["doctor", "evaluate", "probe"], ratio: float, limit: float, settled: bool = True
 ) -> Check:
-    """The check of a model with the present date."""
+    """The check of a profile with the present date."""
     return Check(by, now().isoformat(timespec="seconds"), ratio, limit, settled)
 
 
@@ -104,7 +104,7 @@ def write_check(
     file: DeviceFile, source: str, by: Literal["doctor", "evaluate"], ratio: float,
     settled: bool = True,
 ) -> None:  # fmt: skip
-    """Write a check beside the model, if it has a state and its folder can be written to."""
+    """Write a check beside the profile, if it has a state and its folder can be written to."""
     learned = _learned_here(file, source)
     if learned is not None:
         check = check_now(by, ratio, limit_of(file), settled)
@@ -114,7 +114,7 @@ def write_check(
 
 
 def _learned_here(file: DeviceFile, source: str) -> str | None:
-    """The date at which a model was measured here; None if it is bundled or from published times."""
+    """The date at which a profile was measured here; None if it is bundled or from published times."""
     where, path = file.environment, Path(source).resolve()
     is_here = path.is_file() and path.parent != bundled_folder().resolve()
     is_learned = where.is_learned and not where.source and is_here

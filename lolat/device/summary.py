@@ -35,7 +35,7 @@ class FittedPredictor:
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """A model file without its points.
+    """A profile without its points.
 
     `knows`: its sections, in words; without latencies of inference `default` is None and `predictors` is
     empty; `families`: the extended formula as families of work, null without one; `state`: its age and its
@@ -61,7 +61,7 @@ class ModelSummary:
 
 
 def summary_of(model: Device) -> ModelSummary:
-    """The summary of a model."""
+    """The summary of a profile."""
     file, extended = model.file, model.predictors.get(AdditiveCosts.name)
     fitted = {
         name: FittedPredictor(formula.coefficients, file.errors(name))
@@ -108,11 +108,11 @@ def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# ---- A model in one line
+# ---- A profile in one line
 
 
 def headline(model: Device, by: str = "by") -> str:
-    """A model in one line: name, device, measurements after the words `by`, flags, date and noise."""
+    """A profile in one line: name, device, measurements after the words `by`, flags, date and noise."""
     file, where = model.file, model.file.environment
     parts = [known_by(model.name, file, by), *["XLA"] * where.jit]
     parts += [plain(f"{k}={v}") for k, v in (where.flags or {}).items()]
@@ -124,7 +124,7 @@ def headline(model: Device, by: str = "by") -> str:
 
 
 def words_of(model: Device) -> str:
-    """The `repr` of a model: its headline, how it runs networks, and the error of its default formula."""
+    """The `repr` of a profile: its headline, how it runs networks, and the error of its default formula."""
     if not model.predictors:
         return f"{headline(model)}\nknows {', '.join(model.file.knows)}"
     errors = model.file.errors(model.default)
@@ -216,7 +216,7 @@ def fitted_on_words(file: DeviceFile) -> str:
 
 
 def known_by(name: str, file: DeviceFile, by: str = "by") -> str:
-    """The name of a model, its device and its source: "l4: L4, data sheet only".
+    """The name of a profile, its device and its source: "l4: L4, data sheet only".
 
     `by`: the words before its measurements.
     """

@@ -43,7 +43,7 @@ def fitted_file(
     noise: Mapping[str, Any],
     warnings: Sequence[str] = (),
 ) -> DeviceFile:
-    """Make a model file. InputError for too few points."""
+    """Make a profile. InputError for too few points."""
     fitted = fit_document(points, "float16" if environment.get("half") is True else "float32")
     return DeviceFile(assembled(name, device, environment, warnings, fitted, points, noise))
 
@@ -57,7 +57,7 @@ def assembled(
     points: Sequence[Point] = (),
     noise: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Assemble a model file; `fitted`: its fields `predictors`, `default` and `domain`."""
+    """Assemble a profile; `fitted`: its fields `predictors`, `default` and `domain`."""
     return {
         **new_document(name, device, environment),
         "points": [p.to_dict() for p in points],
@@ -68,7 +68,7 @@ def assembled(
 
 
 def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, Any]:
-    """The fitted part of a model file: predictors, default, domain. InputError for too few points.
+    """The fitted part of a profile: predictors, default, domain. InputError for too few points.
 
     A predictor is fitted if all points have its counts. `error` and `residuals` (log(measured / predicted))
     come from fits that leave out a block with all its batch sizes, or a family of networks. These fits keep

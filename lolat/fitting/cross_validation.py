@@ -65,7 +65,7 @@ def error_entry(
     left_out: np.ndarray | None = None,
     networks: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """The `error` of a predictor in a model file; times are (times,) arrays in ms.
+    """The `error` of a predictor in a profile; times are (times,) arrays in ms.
 
     `fitted`: predictions of the fit to all times. `left_out`: predictions of fits without the time's fold.
     `networks`: (times,) mask of the networks, whose held-out errors get an entry of their own.
@@ -140,7 +140,7 @@ def fit_interval(residuals: np.ndarray, ops: np.ndarray) -> Interval:
 def interval_entry(
     residuals: np.ndarray, ops: np.ndarray, folds: np.ndarray
 ) -> dict[str, Any] | None:
-    """The Interval for a model file; None if all errors have one scale: residuals alone then give it.
+    """The Interval for a profile; None if all errors have one scale: residuals alone then give it.
 
     `residuals`: (points,), log(measured / predicted) of held-out points; `ops`: (points,) numbers of
     operations; `folds`: (points,) numbers. The scale of a point's score is fitted without its fold.
@@ -158,7 +158,7 @@ def interval_entry(
 
 
 def network_entry(residuals: np.ndarray, ops: np.ndarray, families: int) -> dict[str, Any]:
-    """The NetworkErrors for a model file.
+    """The NetworkErrors for a profile.
 
     `residuals`: (networks,), log(measured / predicted); `ops`: (networks,) numbers of operations;
     `families`: number of families of networks.

@@ -47,7 +47,7 @@ MADE_UP = 1000  # number of made-up networks, which give errors of networks if f
 LEAST_ROWS, LEAST_WITH_SPECS, LEAST_NETWORKS = 20, 5, 5
 LEAST_JUDGING_NETWORKS = 30  # with so many networks, operations do not count for errors and sizes
 MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 100, 1500  # rows of one operation; more change little
-MOST_RESIDUALS = 1000  # most residuals in a model file
+MOST_RESIDUALS = 1000  # most residuals in a profile
 PRODUCTS_TOGETHER = 4  # operations of the smallest made-up network
 SIMPLER = 1.1  # the linear formula is preferred up to this ratio of its error to the roofline's
 OTHER_HOST_SPREAD = 0.12
@@ -130,7 +130,7 @@ def tables_document(
     name: str, device: str, timed: TimedRows, specs: Specs | None, source: Mapping[str, Any], warn: Warn,
     left_out: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Make a model file from times, with one formula for inference. InputError for too few times.
+    """Make a profile from times, with one formula for inference. InputError for too few times.
 
     The formula is a roofline. A float32 device without a data sheet gets the linear formula if its error on
     held-out families is at most SIMPLER times the roofline's, as is usual for CPUs. `source`: the
@@ -283,7 +283,7 @@ def linear_entry(
 
 
 def _entry(formula: Roofline, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
-    """A formula's entry in a model file; its errors are those of networks if enough were timed.
+    """A formula's entry in a profile; its errors are those of networks if enough were timed.
 
     `off`: (times,) log(measured / predicted) of held-out times; `trained`: (times,) mask of training steps,
     which do not count.
@@ -407,7 +407,7 @@ P100, MI100, MI210, T4 and P4 (docs/results/index.md)."""
 def specs_document(
     name: str, device: str, specs: Specs, source: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Make a model file from a data sheet alone; its interval comes from SHEET_ALONE."""
+    """Make a profile from a data sheet alone; its interval comes from SHEET_ALONE."""
     nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
     formula = started_by_a_host(fit_roofline(nothing, specs), nothing, usual_ms(specs.gpu))
     entry = formula.to_dict() | {"residuals": list(SHEET_ALONE)}

@@ -47,9 +47,7 @@ def warn_of_contradictions(timed: Iterable[KeyedTime], warn: Warn) -> None:
 # ---- Times that the others contradict
 
 LONG = 1500  # a table with more times is long
-WRONG = (
-    20.0  # least error factor of a wrong time; 16 is the largest in the 20 tables of bundled models
-)
+WRONG = 20.0  # least error factor of a wrong time; 16 is the largest in the 20 tables of bundled profiles
 ODD = 6.0
 """Least error factor of an odd time in a table that is not LONG. In 128 tables with 6 to 16 of timm's
 networks each, no right time is odd; a time ten times too long or short is odd in 92 % of the tables."""

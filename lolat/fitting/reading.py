@@ -43,7 +43,7 @@ Contents = Sequence[tuple[str, Content]]  # (file, its content)
 
 
 def blocks_file(path: str, stem: str, device: str | None, warn: Warn) -> DeviceFile:
-    """Fit a model file to a table of blocks; `warn` is told of missing counts and odd times."""
+    """Fit a profile to a table of blocks; `warn` is told of missing counts and odd times."""
     of_rows = read_points(path, [device] if device else ())
     if lacking := lacking_counts([point for point, _ in of_rows]):
         warn(f"{path}: {lacking}")
@@ -82,7 +82,7 @@ def device_document(
     on_progress: OnProgress | None,
     warn: Warn,
 ) -> dict[str, Any]:
-    """Fit a model file to tables of operations and networks, or make it from a data sheet alone."""
+    """Fit a profile to tables of operations and networks, or make it from a data sheet alone."""
     if not contents and sheet is not None:
         of = f" of {sheet.gpu.name}" if sheet.gpu and sheet.gpu == find_gpu(device or "") else ""
         where = {"device": "unknown", "framework": "torch"}
@@ -96,7 +96,7 @@ def device_document(
     for operation in operations:
         if operation.mode != mode:
             raise operation.row.refused(
-                f"an operation in {operation.mode}; expected {mode}, as most rows: a model has one "
+                f"an operation in {operation.mode}; expected {mode}, as most rows: a profile has one "
                 "precision and layout"
             )
     say_unread((operation.row for operation in operations), warn)  # the modes are read
@@ -176,7 +176,7 @@ def refined_file(
     on_progress: OnProgress | None,
     warn: Warn,
 ) -> DeviceFile:
-    """Scale a GPU's model file, made from tables, to the networks of more tables.
+    """Scale a GPU's profile, made from tables, to the networks of more tables.
 
     The file gets the mode of most rows. If their precision differs from the file's, the file in its former
     precision is kept inside it.
@@ -218,16 +218,16 @@ def _for_file(model: Device) -> DeviceFile:
 
 
 def _names_of(file: DeviceFile, device: str | None) -> tuple[str, ...]:
-    """The names of a model file's device in tables."""
+    """The names of a profile's device in tables."""
     return (device,) if device else (file.device, file.product, file.name)
 
 
 def points_of_networks(
     path: str, file: DeviceFile, known: set[str], device: str | None, warn: Warn
 ) -> tuple[list[Point], dict[str, Graph]]:
-    """Read a table of networks for a model's file: its rows as points, and the graph of each by its key.
+    """Read a table of networks for a profile: its rows as points, and the graph of each by its key.
 
-    Rows of another device or execution mode than the model's, and networks that cannot be read, are left
+    Rows of another device or execution mode than the profile's, and networks that cannot be read, are left
     out. `known`: the keys of points that count already; those of the table are added to it.
     """
     mode = file.mode

@@ -54,7 +54,8 @@ class Level:
 
     @classmethod
     def fitted(cls, steps: Sequence[Steps], ms: np.ndarray) -> Level:
-        """Return the level of networks; those that their host bounds tell its time, others the device's.
+        """Return the level of timed networks: the host's from host-bound ones, the device's from the
+        others.
 
         `steps`: of each network, by the formula; `ms`: (networks,) measured.
         """
@@ -110,7 +111,7 @@ def check_level(off: float, expected: str) -> None:
 def refined(
     file: DeviceFile, rows: CountedRows, source: str, of: Callable[[DeviceFile], TrainingParts]
 ) -> DeviceFile:
-    """Scale a model file to `rows`, timed networks of inference and training.
+    """Scale a profile to `rows`, timed networks of inference and training.
 
     A remark has the median error of networks that were predicted with the factor of the other networks. If
     it is larger than the file's error, the intervals widen by the ratio. `source`: the names of the tables.

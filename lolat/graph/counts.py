@@ -50,7 +50,7 @@ _groups = partial(Meaning, "ops", unit="groups")
 class Count(NamedTuple):
     """Counts of one operation or a sum of several, at some batch size; all integers.
 
-    Every model file has the first six. The others separate work that costs more on some devices. The counts
+    Every profile has the first six. The others separate work that costs more on some devices. The counts
     of a family split the family's count by kinds of operations. Only training uses `threaded` and
     `streamed`.
 

@@ -109,11 +109,11 @@ class Workload(NamedTuple):
     @classmethod
     def joined(cls, parts: Sequence[Workload]) -> Workload:
         """The steps of several workloads, one after the other."""
-        parts = parts or [at(np.zeros((0, len(STEP_COLUMNS))), 1)]
+        parts = parts or [workload_at(np.zeros((0, len(STEP_COLUMNS))), 1)]
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def at(table: np.ndarray, batch_size: int) -> Workload:
+def workload_at(table: np.ndarray, batch_size: int) -> Workload:
     """The steps of a table that `step_table` returned, at a batch size."""
     column = dict(zip(STEP_COLUMNS, table.T, strict=True))
 
@@ -136,7 +136,7 @@ def at(table: np.ndarray, batch_size: int) -> Workload:
 def work_of(graph: Graph, batch_size: int = 1, mode: Mode = DEFAULT_MODE) -> Workload:
     """The workload of a graph at `batch_size`; its table is cached with the graph."""
     graph.check_batch(batch_size)
-    return at(step_table(graph, mode), batch_size)
+    return workload_at(step_table(graph, mode), batch_size)
 
 
 @once

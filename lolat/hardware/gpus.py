@@ -119,10 +119,11 @@ class Gpu:
     def _reached(self, dtype: str) -> str:
         """The part of its peak in a data type that a card reaches, and why; "" if all."""
         rate, peak, share = self.rate(dtype) or 0.0, self.peak(dtype) or 0.0, self._share(dtype)
-        short_of_power = rate < 0.99 * share * peak
+        is_short_of_power = rate < 0.99 * share * peak
         if share == 1.0 or not peak:
-            return f"its power limit allows about {rate:.3g}" * short_of_power
-        return f"an Instinct reaches about {rate:.3g}{' within its power limit' * short_of_power}"
+            return f"its power limit allows about {rate:.3g}" if is_short_of_power else ""
+        within = " within its power limit" if is_short_of_power else ""
+        return f"an Instinct reaches about {rate:.3g}{within}"
 
     def _share(self, dtype: str) -> float:
         """OF_INSTINCT for such a card in half precision, else 1."""

@@ -182,7 +182,9 @@ def form_in(instance: str) -> str:
 
 
 def _known(instance: str) -> list[tuple[str, float, str]]:
-    """(word, Gbit/s to others (0: unknown), form of the cards) of the known words of an instance's type."""
+    """Each known word of an instance's type, with Gbit/s to other machines (0: unknown) and the form of
+    its cards.
+    """
     words = instance.casefold().split()
     return [(w, gbps, form) for w in words for n, gbps, form in _networks() if n.fullmatch(w)]
 

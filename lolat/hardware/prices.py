@@ -107,13 +107,15 @@ class Prices:
     def _of_one(self, gpu: str) -> tuple[Offer, ...]:
         sheet, names = find_gpu(gpu), {o.accelerator or CPU: None for o in self.offers}
         if names_several(gpu):
-            raise InputError(f"{arg('gpu')} {plain(gpu)}: several; expected commas between them")
+            raise InputError(
+                f"{arg('gpu')} {plain(gpu)}: several; expected commas between them", code="gpu"
+            )
         if found := tuple(o for o in self.offers if is_same_gpu(o.accelerator or CPU, gpu, sheet)):
             return found
         like = {} if sheet else {name.casefold(): plain(name) for name in names}
         every = f"expected one of {', '.join(map(plain, names))}"
         hint = did_you_mean(gpu.casefold(), like, every)
-        raise InputError(f"{arg('gpu')} {plain(gpu)}: not in {self.prices}; {hint}")
+        raise InputError(f"{arg('gpu')} {plain(gpu)}: not in {self.prices}; {hint}", code="gpu")
 
 
 def price_list(prices: str | Path | Prices | None = None) -> Prices:
@@ -124,7 +126,8 @@ def price_list(prices: str | Path | Prices | None = None) -> Prices:
         return prices
     if not isinstance(prices, (str, PathLike)):
         raise InputError(
-            f"{arg('prices')}: a {type(prices).__name__}; expected the path of a CSV table"
+            f"{arg('prices')}: a {type(prices).__name__}; expected the path of a CSV table",
+            code="prices",
         )
     return _read(fspath(prices))
 

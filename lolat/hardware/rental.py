@@ -32,7 +32,7 @@ ALMOST = 0.9  # memory of a device in a sheet and in a list differs by less than
 class Rented:
     """Rented `instances` of one type.
 
-    `accelerator`: its name in the list; `memory_gib`: its memory, None if the model's device has as much;
+    `accelerator`: its name in the list; `memory_gib`: its memory, None if the profile's device has as much;
     `price_per_hour`: US$ of all instances; `idle_devices`: devices that are paid for and not used;
     `source`, `date`: origin of the price.
     """
@@ -150,7 +150,9 @@ def check_price(price_per_hour: float | None, prices: str | Prices | None) -> No
     if price_per_hour is not None:
         PARAMETERS["price_per_hour"].check(price_per_hour)
     if price_per_hour is not None and prices is not None:
-        raise InputError(f"{arg('prices')} beside {arg('price_per_hour')}: expected one of them")
+        raise InputError(
+            f"{arg('prices')} beside {arg('price_per_hour')}: expected one of them", code="prices"
+        )
 
 
 def rental_of(
@@ -160,7 +162,7 @@ def rental_of(
     memory_gib: float | None = None,
     step_bytes: float | None = None,
 ) -> Rental | None:
-    """The rental of a model's device at a given price, or by a price list; None if the list lacks it.
+    """The rental of a profile's device at a given price, or by a price list; None if the list lacks it.
 
     `memory_gib`: the least memory of a device, else that of its data sheet; `step_bytes`: memory that a
     network takes. InputError if both price and list are given.

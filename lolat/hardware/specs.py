@@ -127,7 +127,7 @@ def filled_sheet(device: str, given: Mapping[str, Any]) -> Gpu:
 
 
 def given_sheet(row: Row) -> dict[str, Any]:
-    """The sheet in a device's model file, from the row of a table of data sheets: fields of KEPT."""
+    """The sheet in a device's profile, from the row of a table of data sheets: fields of KEPT."""
     row.whole("gpus_per_node", default=1)
     given = ((name, unit, column) for column, (name, unit) in KEPT.items() if row.get(column))
     return {name: above_zero(row, column) / unit for name, unit, column in given}

@@ -1,7 +1,7 @@
 """JSON documents: reading, a check of their shape, writing.
 
 Each kind of document has one schema, a `msgspec.Struct`. A document may have further fields, as a later
-minor version adds some. A model file stays a plain dict after its check.
+minor version adds some. A profile stays a plain dict after its check.
 """
 
 from __future__ import annotations

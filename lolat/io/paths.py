@@ -105,7 +105,7 @@ def models_in(folder: Path) -> list[Path]:
         return []
     except OSError as error:
         raise InputError(
-            f"{shown_path(folder)}: the folder of models cannot be read ({error.strerror}); expected "
+            f"{shown_path(folder)}: the folder of profiles cannot be read ({error.strerror}); expected "
             "one that this user can read: change its permissions, or name a profile's file"
         ) from None
     visible = (n for n in names if not n.startswith(".") and not n.endswith(STATE))
@@ -123,7 +123,7 @@ def _user_folder(kind: str) -> Path:
         return (Path(named) if os.path.isabs(named) else Path.home() / usual) / "lolat"
     except RuntimeError:
         raise InputError(
-            "no home folder is known for this user; expected one to keep models in: set HOME, or "
+            "no home folder is known for this user; expected one to keep profiles in: set HOME, or "
             "name a profile's file"
         ) from None
 

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from lolat.errors import InputError, LolatError, arg
+from lolat.errors import InputError, LolatError, arg, argument_code
 from lolat.io.paths import AnyPath, reason_of, shown_path
 
 _MISTAKES = {
@@ -71,7 +71,10 @@ def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -
     if path is None:
         return
     if os.fspath(path) == "-":
-        raise InputError(f"{arg(argument)} -: expected a file; nothing is written to the output")
+        raise InputError(
+            f"{arg(argument)} -: expected a file; nothing is written to the output",
+            code=argument_code(argument),
+        )
     try:
         _check_target(os.path.realpath(path))
         folder = Path(os.path.realpath(path)).parent

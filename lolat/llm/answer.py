@@ -9,7 +9,6 @@ from typing import Any
 
 from lolat.device.intervals import normal_quantile
 from lolat.device.limits import VERDICTS
-from lolat.errors import AnswerIsNo
 from lolat.io.results import Result, nested
 from lolat.llm.frameworks import framework_row
 from lolat.llm.question import ServingQuestion
@@ -27,7 +26,7 @@ NEAR = 0.02
 JUST = 1.0005
 """Factor over a limit below which a time is "just over" it, not 0.0 %."""
 IDLE = 0.15
-"""Share of the requests that replicas could serve, below which they are nearly idle."""
+"""Replicas are nearly idle if they serve less than this share of the requests that they could serve."""
 LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile", "sure")
 """Arguments of the question that answers repeat in JSON."""
 HEADROOM = ("headroom_rate", "headroom")
@@ -324,7 +323,7 @@ class ServingConfig(Result):
 
     @property
     def may_pile_up(self) -> bool:
-        """True if only the ends of the largest rate miss limits that are to be kept surely."""
+        """True if requests may pile up: the times surely keep the limits, the rate does not."""
         piles = (self.ttft_interval_ms or (0.0, 0.0))[1] is None
         times = {v for n, v in (self.verdicts or {}).items() if n != "ttft" or not piles}
         is_kept = self.fits and not self.saturated and times <= {"yes"}
@@ -463,20 +462,6 @@ class ServingAnswer(Result):
     def is_rate_unchecked(self) -> bool:
         """True for a rate in a framework without served rows at rates."""
         return bool(self.asked.request_rate) and not framework_row(self.framework).is_rate_checked
-
-    def no_room(self) -> AnswerIsNo:
-        """Return the error for GPUs that do not hold the language model, or none of its loads."""
-        near = max(self.served, key=lambda row: (row.largest_rate or 0.0, row.largest_concurrency))
-        words, on = near.words(self.asked.percentile), f"on {near.gpus_words}{near.split_words}"
-        if near.tpot_ms is None:
-            words, short = f"{words}; {self.warnings[0]}", self.no_room_words(near)
-        else:
-            short = f"{near.shortage} {on}"
-        return AnswerIsNo(words, self.to_dict(), code="no-room", short=short)
-
-    def no_room_words(self, row: ServingConfig) -> str:
-        """Return words that a row does not hold the language model, and which GPUs do."""
-        return f"does not fit on {row.gpus_words}" + f": {self.needs}" * bool(self.needs)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each configuration, with a column for each part of the breakdown."""

@@ -16,12 +16,13 @@ from lolat.io.results import Result
 from lolat.llm.answer import LIMITS, ServingAnswer, ServingConfig, best_of, rank, requests_words
 from lolat.llm.names import find_decoders
 from lolat.llm.question import ServingQuestion
+from lolat.llm.refusal import Refusal, no_room, refusal_of
 from lolat.llm.remarks import links_words
 from lolat.parameters import check_names
 from lolat.units import by_text, dollars, names_in, plural
 
 MOST_TOLD = 4
-"""Most devices of a comparison that tells all rows, headroom and warnings."""
+"""The most devices of a comparison that shows all rows, headroom and warnings."""
 LITTLE_MORE, MUCH_MORE, MORE = 1.1, 1.25, 1.1
 """(price, requests, requests): another row is roomier if it costs at most the first factor times the
 cheapest and serves at least the second factor times its requests; the third factor counts at the same
@@ -177,7 +178,7 @@ class ComparedModels(Result):
         return (*self.warnings_of(self.full), *self.slow_links)
 
     def warnings_of(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the warnings on some devices, each once, behind their names."""
+        """Return the warnings on some devices, each once, behind the names of its devices."""
         told = ((name, remark) for name in names for remark in self.full[name].warnings)
         each = (f"{', '.join(of)}: {remark}" for remark, of in by_text(told).items())
         return (*self.remarks, *each)
@@ -204,17 +205,25 @@ def _none_within(
 ) -> AnswerIsNo:
     """Return the error if no device keeps the limits: the nearest device first."""
     first, *others = skipped
-    if skipped.keys() == noes.keys() and all(no.data.get("is_hopeless") for no in noes.values()):
+    if skipped.keys() == noes.keys() and all(map(_is_hopeless, noes.values())):
         further = f"{plural(len(others), 'device')} further off: --json has why"
         if len(others) < MOST_TOLD:
             further = f"further off: {', '.join(others)}"
-        nearest = f"{first} is nearest{f' ({further})' * bool(others)}"
+        nearest = f"{first} is nearest ({further})" if others else f"{first} is nearest"
         return AnswerIsNo(f"no device can answer; {nearest}: {noes[first].message}", made.to_dict())
     shown = dict([*skipped.items()][:MOST_TOLD])
     more, reason = len(skipped) - len(shown), no_device(shown).message
-    more_words = f"; {plural(more, 'device')} further off: --json has why" * (more > 0)
-    hint = [told] if first in noes and (told := noes[first].data.get("hint")) else []
-    return AnswerIsNo("; ".join([f"{reason}{more_words}", *links, *hint]), made.to_dict())
+    more_words = f"; {plural(more, 'device')} further off: --json has why" if more > 0 else ""
+    refusal = refusal_of(noes[first]) if first in noes else None
+    hint = refusal.hint if refusal else ""
+    return AnswerIsNo(
+        "; ".join(filter(None, [f"{reason}{more_words}", *links, hint])), made.to_dict()
+    )
+
+
+def _is_hopeless(no: AnswerIsNo) -> bool:
+    refusal = refusal_of(no)
+    return refusal is not None and refusal.is_hopeless
 
 
 def compare(
@@ -242,23 +251,27 @@ def compare(
         try:
             answer = asks[name]()
             if answer.compared is None:
-                raise answer.no_room()
+                raise no_room(answer)
         except AnswerIsNo as no:
             noes[name] = no
-            raise no.reworded(no.data.get("short", no.message)) from None
-        except InputError as error:  # others may be split so
-            error.of_device |= len(asks) > len(devices) and error.code in OF_SPLITS
-            raise
+            refusal = refusal_of(no)
+            raise no.reworded(refusal.short if refusal else no.message) from None
+        except InputError as error:
+            if len(asks) <= len(devices) or error.code not in OF_SPLITS:
+                raise
+            # Other language models may be split so.
+            raise InputError(error.message, code=error.code, of_device=True, **error.data) from None
         return answer
 
     def far(name: str) -> float:
-        return noes[name].data.get("off", math.inf) if name in noes else math.inf
+        return refusals[name].off if name in refusals else math.inf
 
     found = ask_each({name: name for name in asks}, ask, skipped)
+    refusals = {n: refusal for n, no in noes.items() if (refusal := refusal_of(no))}
     skipped = {name: skipped[name] for name in sorted(skipped, key=far)}
     made = side_by_side(found, asked, {**(left_out or {}), **skipped})
-    made = replace(made, left_out={**made.left_out, **_briefly(made, noes)})
-    slow = by_text((n, no.data["links"]) for n, no in noes.items() if no.data.get("links"))
+    made = replace(made, left_out={**made.left_out, **_briefly(made, refusals)})
+    slow = by_text((n, one.linked_host) for n, one in refusals.items() if one.linked_host)
     links = tuple(f"{', '.join(names)}: {links_words(host)}" for host, names in slow.items())
     made = replace(made, slow_links=links)
     if asked.price_per_hour is not None and len(made.full) > 1:
@@ -271,7 +284,7 @@ def compare(
     raise _none_within(skipped, noes, links, made)
 
 
-def _briefly(made: ComparedModels, noes: Mapping[str, AnswerIsNo]) -> dict[str, str]:
+def _briefly(made: ComparedModels, refusals: Mapping[str, Refusal]) -> dict[str, str]:
     """Return the reasons of devices without an answer, for a comparison with priced ones: an offer of
     another data type is left out if it has no price or costs as much.
     """
@@ -279,10 +292,10 @@ def _briefly(made: ComparedModels, noes: Mapping[str, AnswerIsNo]) -> dict[str, 
     if best is None or not best.dollars_per_hour:
         return {}
     return {
-        name: no.data["plain_short"]
-        for name, no in noes.items()
-        if "plain_short" in no.data
-        and (no.data["other_dtype_usd"] or math.inf) >= best.dollars_per_hour
+        name: refusal.brief
+        for name, refusal in refusals.items()
+        if (row := refusal.in_other_dtype) is None
+        or (row.dollars_per_hour or math.inf) >= best.dollars_per_hour
     }
 
 

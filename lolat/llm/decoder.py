@@ -335,7 +335,8 @@ class Decoder:
         if why := why_not(n):
             right = ", ".join(str(m) for m in range(1, min(self.heads, 1024) + 1) if not why_not(m))
             raise InputError(
-                f"{arg('tensor_parallel')} {n}: {self.name} has {why}; expected one of {right}"
+                f"{arg('tensor_parallel')} {n}: {self.name} has {why}; expected one of {right}",
+                code="tensor-parallel",
             )
 
     def _is_unquantized(self, part: str) -> bool:

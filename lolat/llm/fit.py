@@ -28,7 +28,7 @@ from lolat.llm.gpu import (
     ServedFit,
     ServingSection,
     Sheet,
-    lacks,
+    lacks_rate,
     operation_ms,
     rbf,
     short,
@@ -172,7 +172,7 @@ def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> S
                 types, whole = dtype.split("/"), name.removesuffix("_module")
                 if (whole if whole != name else f"{name}_module") in known:
                     continue
-                if dtype in known.get(name, {}) or any(lacks(section.sheet, t) for t in types):
+                if dtype in known.get(name, {}) or any(lacks_rate(section.sheet, t) for t in types):
                     continue
                 if not is_alike:
                     operation = usual_operation(name, dtype, operation.variant)

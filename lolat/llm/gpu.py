@@ -232,7 +232,7 @@ def section_of(section: Mapping[str, Any], source: str) -> ServingSection:
             if not _is_known(name, dtype, operation):
                 raise ModelFileError(
                     f"{source}: {name} of {dtype} is damaged, or from another LoLat; expected the terms of "
-                    "its kernel model; fit the model again with `lolat fit`"
+                    "its kernel model; fit the profile again with `lolat fit`"
                 )
     return found
 
@@ -268,7 +268,7 @@ def dtypes_of(operations: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [t for t in DTYPES if t in known or (t in WEIGHT_ONLY and "bfloat16" in known)]
 
 
-def lacks(sheet: Sheet, dtype: str) -> bool:
+def lacks_rate(sheet: Sheet, dtype: str) -> bool:
     """Return True if the GPU has no rate for products of a data type; int4_wo needs that of bfloat16."""
     return getattr(sheet, RATES[dtype]) is None
 

@@ -40,7 +40,7 @@ class GpuRates(NamedTuple):
     rates: Mapping[str, float]
 
 
-def joined(a: Any, b: Any, sharp: float) -> Any:
+def overlap(a: Any, b: Any, sharp: float) -> Any:
     """Return the time of two overlapping tasks: the sum if `sharp` is 1, the longer if it is large."""
     longer = np.maximum(a, b)
     return longer * (1.0 + (np.minimum(a, b) / longer) ** sharp) ** (1.0 / sharp)
@@ -141,7 +141,7 @@ def gemm_ms(t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, al
         return time
     host = np.where(m < 32, t["host_small"], t["host"])
     host = np.where((k % 128 > 0) | (n % 64 > 0), t["host_unaligned"], host)
-    return joined(time, host + np.where(m % 4 > 0, t["host_pad"], 0.0), 8.0)
+    return overlap(time, host + np.where(m % 4 > 0, t["host_pad"], 0.0), 8.0)
 
 
 def _gemm_kernel(
@@ -256,14 +256,14 @@ def prefill_ms(
         column = (tile + 32.0) * cell  # keys and values of a tile cost as much as 32 rows
         longest = (np.minimum(n, reach + step) + 32.0) * column + t["item"]
         work = b * lanes * (keys * column + tiles * t["item"]) / units
-        best = np.minimum(best, joined(work, longest, 3.0) + t["tail"] * longest)
+        best = np.minimum(best, overlap(work, longest, 3.0) + t["tail"] * longest)
     moved = n * h * 2 * HALF + n * k * 2.0 * CACHE_BYTES[keys_dtype]
     io = b * moved * d
     miss = missed(io, t["cache"], units) if alone else 1.0
     per_byte = (miss + (1.0 - miss) / 2.5) / (specs.bandwidth * 0.85)
     writing = t["token"] * 1e-3 * np.minimum(k * d, 512.0) / 512.0
     own = b * n * (writing + (t["append"] * k + t["queries"] * h) * d * 2 * HALF * per_byte)
-    return (t["launch"] if alone else 0.0) + joined(best, io * per_byte, 3.0) + own
+    return (t["launch"] if alone else 0.0) + overlap(best, io * per_byte, 3.0) + own
 
 
 def decode_ms(t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
@@ -303,7 +303,7 @@ def decode_ms(t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, 
     if variant == "whole":
         copied = t["copy"] * alone + b * h * d * 4 * HALF / bandwidth
         launch = launch + np.where(main & (k > 1) & (b > 1), copied, 0.0)
-    return launch + joined(joined(joined(moving, item_alone, 4.0), math, 4.0), begin, 1.8)
+    return launch + overlap(overlap(overlap(moving, item_alone, 4.0), math, 4.0), begin, 1.8)
 
 
 def attention_log_sizes(rows: Sizes) -> Any:
@@ -470,4 +470,4 @@ def all_reduce_ms(
 
 
 def _sooner(a: Any, b: Any) -> Any:
-    return 1.0 / joined(1.0 / np.maximum(a, 1e-9), 1.0 / np.maximum(b, 1e-9), 8.0)
+    return 1.0 / overlap(1.0 / np.maximum(a, 1e-9), 1.0 / np.maximum(b, 1e-9), 8.0)

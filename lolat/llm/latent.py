@@ -12,7 +12,16 @@ from typing import Any
 
 from lolat.arrays import np
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
-from lolat.llm.kernels import ATTENTION, HALF, GpuRates, Sizes, Terms, joined, missed, prefill_ms
+from lolat.llm.kernels import (
+    ATTENTION,
+    HALF,
+    GpuRates,
+    Sizes,
+    Terms,
+    missed,
+    overlap,
+    prefill_ms,
+)
 
 RANK, ROPE, NOPE, VALUE = 512.0, 64.0, 128.0, 128.0
 """Elements of the latent vector, of a rotated key, of the rest of a head's key, and of its value, in all
@@ -52,7 +61,9 @@ def _module_ms(t: Terms, tokens: Any, heads: Any, specs: GpuRates, dtype: str) -
     passing = 4.0 * HIDDEN + 4.0 * QUERY_RANK + heads * (2.0 * (RANK + NOPE + VALUE) + ROPE)
     moved = own * WEIGHT_BYTES[dtype] + HALF * (absorbed + tokens * passing)
     math = 2.0 * tokens * (own / specs.rates[dtype] + absorbed / specs.rates["bfloat16"])
-    return t["around"] + joined(moved / (specs.bandwidth * t["weights"]), math / t["products"], 2.0)
+    return t["around"] + overlap(
+        moved / (specs.bandwidth * t["weights"]), math / t["products"], 2.0
+    )
 
 
 def latent_prefill_ms(
@@ -83,7 +94,7 @@ def latent_decode_ms(
     split = np.clip(units / blocks, 1.0, np.maximum(n / 128.0, 1.0))
     products = np.minimum(heads, LANES) * each / (2.0 * rate)
     item = np.maximum(line / (bandwidth * t["lane"]), products)
-    work = joined(joined(moving, b * n * heads * each / rate, 4.0), n / split * item * units, 4.0)
+    work = overlap(overlap(moving, b * n * heads * each / rate, 4.0), n / split * item * units, 4.0)
     around = b * h * (2.0 * RANK + ROPE) * HALF * t["io"] / specs.bandwidth
     around = around + np.ceil(blocks * split / units) * t["item"]
     around = around + np.where(n > PART, t["merge"], 0.0)
@@ -109,7 +120,7 @@ def absorbed_ms(
     weights = h * RANK * NOPE
     moving = weights * WEIGHT_BYTES[dtype] + HALF * m * h * (RANK + NOPE)
     math = 2.0 * m * weights / (specs.rates[dtype] * t["rate"])
-    ms = joined(moving / (specs.bandwidth * t["bandwidth"]), math, 2.0) + 1e-3 * t["row"] * m * h
+    ms = overlap(moving / (specs.bandwidth * t["bandwidth"]), math, 2.0) + 1e-3 * t["row"] * m * h
     return ms + (t["launch"] if alone else 0.0)
 
 
@@ -132,7 +143,7 @@ TAPS = 4.0  # tokens that the convolution sees, itself included
 
 def _delta_ms(t: Terms, rows: Sizes, specs: GpuRates, moved: Any, lanes: Any, alone: bool) -> Any:
     chain = 1e-3 * t["chain"] * rows["length"]
-    ms = joined(t["bytes"] * moved / specs.bandwidth, chain, 2.0)
+    ms = overlap(t["bytes"] * moved / specs.bandwidth, chain, 2.0)
     return ms + lanes * t["item"] / specs.multiprocessors + (t["launch"] if alone else 0.0)
 
 

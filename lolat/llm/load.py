@@ -91,8 +91,9 @@ class Trace:
         return Trace(tuple(arrives.tolist()), tuple(inputs.tolist()), tuple(outputs.tolist()))
 
     def shares(self, number: int) -> list[Trace]:
-        """Return every `number`th request, the part of one of so many replicas, for enough replicas to have
-        REQUESTS together; the first replica has requests with tokens to time.
+        """Return the requests of single replicas, of which each gets every `number`th request.
+
+        As many replicas as have REQUESTS together; the first has a request of several output tokens.
         """
         step = min(number, max(len(self.arrival_s) // 2, 1))
         first = next((n for n, tokens in enumerate(self.output_tokens) if tokens > 1), 0)

@@ -143,7 +143,7 @@ def is_decoder(network: Any) -> bool:
         families = {re.split(r"[-.\d]", one)[0] for one in published()}
         is_name = BARE.fullmatch(re.sub(r"\.(?=\d)", "", name))  # no file
         is_of_one = bool(family and family[0] in families and is_name)
-        return is_of_one or bool(similar(name, known(), 1))
+        return is_of_one or bool(similar(name, known_configs(), 1))
 
 
 @lru_cache(maxsize=64)
@@ -158,8 +158,12 @@ def named(given: str) -> Decoder:
         if re.fullmatch(form, name):
             read_decoder({"model_type": architecture})
     if own := OWN.get(f"{owner}/{name}"):
-        return replace(read_decoder({**known()[name.removesuffix("-fp8")], **own}), name=name)
-    base = next((n for n in known() if name == n or name.startswith((f"{n}-", f"{n}."))), "")
+        return replace(
+            read_decoder({**known_configs()[name.removesuffix("-fp8")], **own}), name=name
+        )
+    base = next(
+        (n for n in known_configs() if name == n or name.startswith((f"{n}-", f"{n}."))), ""
+    )
     if not base:
         families = {name.partition("-")[0]: name for name in published()}
         usual = f"known by name are {', '.join(families.values())} and the like (`lolat models`)"
@@ -167,7 +171,7 @@ def named(given: str) -> Decoder:
         why = "no such file, nor a known model; expected a known name, or the file config.json from the "
         why += "model's page on huggingface.co"
         raise InputError(f"{plain(given)}: {why}; {near}", code="decoder")
-    decoder, rest = replace(read_decoder(known()[base]), name=name), name[len(base) + 1 :]
+    decoder, rest = replace(read_decoder(known_configs()[base]), name=name), name[len(base) + 1 :]
     dtype = dtype_of(rest)
     if not name[len(base) :] or dtype == decoder.expert_dtype:
         return decoder
@@ -199,9 +203,9 @@ def _like(name: str) -> dict[str, str]:
     """
     begin = [one for one in reversed(published()) if one.startswith(name)]
     number = _VERSION.match(name)
-    versions = ((n, _VERSION.match(n.replace("-", "", 1))) for n in known())
+    versions = ((n, _VERSION.match(n.replace("-", "", 1))) for n in known_configs())
     alike = (n for n, its in versions if number and its and its[1].startswith(number[1]))
-    return {one: one for one in begin or (alike if number else known())}
+    return {one: one for one in begin or (alike if number else known_configs())}
 
 
 @lru_cache(maxsize=1)
@@ -211,7 +215,7 @@ def published() -> dict[str, dict[str, Any]]:
 
 
 @lru_cache(maxsize=1)
-def known() -> dict[str, dict[str, Any]]:
+def known_configs() -> dict[str, dict[str, Any]]:
     """Return configurations by id, in small letters, without the publisher; the longest id first."""
     found = published() | {
         f"{name}{'-' * (end[0] != '.')}{end}": {**config, **differs}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lolat.device.question import several
-from lolat.errors import InputError, arg
+from lolat.errors import InputError, arg, argument_code
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.parameters import (
     COVERAGE,
@@ -140,7 +140,8 @@ class ServingQuestion:
         if self.min_tokens_per_s is not None:
             if self.max_tpot_ms not in (None, 1e3 / self.min_tokens_per_s):
                 raise InputError(
-                    f"{arg('max_tpot_ms')} and {arg('min_tokens_per_s')}: limits of one time; expected one"
+                    f"{arg('max_tpot_ms')} and {arg('min_tokens_per_s')}: limits of one time; expected one",
+                    code="max-tpot-ms",
                 )
             object.__setattr__(self, "max_tpot_ms", 1e3 / self.min_tokens_per_s)
 
@@ -154,31 +155,30 @@ class ServingQuestion:
         prompt, answer = (
             map(max, (trace.input_tokens, trace.output_tokens)) if trace else self.tokens
         )
-        inputs, outputs = arg("input_tokens"), arg("output_tokens")
-        of_input = arg("arrivals") if trace else inputs
-        for wrong, words in (
-            (0 < decoder.context < longest, f"{of_input}: a request of {longest:,} tokens; "
-             f"{decoder.name} holds {decoder.context:,} tokens; expected no more together"),
-            (answer == 1, f"{arg('arrivals')}: every answer has 1 token; the time per output token "
+        for wrong, argument, words in (
+            (0 < decoder.context < longest, "arrivals" if trace else "input_tokens",
+             f": a request of {longest:,} tokens; {decoder.name} holds {decoder.context:,} "
+             "tokens; expected no more together"),
+            (answer == 1, "arrivals", ": every answer has 1 token; the time per output token "
              "counts those after the first; expected 2 or more"),
-            (self.cached_tokens > prompt, f"{arg('cached_tokens')} {self.cached_tokens:,}: expected from 0 "
+            (self.cached_tokens > prompt, "cached_tokens", f" {self.cached_tokens:,}: expected from 0 "
              f"to the {prompt:,} tokens of the longest prompt"),
-            (self.concurrency and trace, f"{arg('concurrency')} and {arg('arrivals')}: the arrivals have a "
+            (self.concurrency and trace, "concurrency", f" and {arg('arrivals')}: the arrivals have a "
              "rate of their own; expected one of them"),
-            (self.concurrency and self.request_rate, f"{arg('concurrency')} (requests in progress) and "
+            (self.concurrency and self.request_rate, "concurrency", " (requests in progress) and "
              f"{arg('request_rate')} (requests that arrive a second); expected one of them"),
-            (self.arrivals is not None and not self.request_rate, f"{arg('arrivals')}: how requests arrive "
+            (self.arrivals is not None and not self.request_rate, "arrivals", ": how requests arrive "
              f"at a rate; expected {arg('request_rate')} too"),
-            (trace and has_tokens, f"{inputs}, {outputs}: the "
+            (trace and has_tokens, "input_tokens", f", {arg('output_tokens')}: the "
              f"requests in {arg('arrivals')} have tokens of their own; expected one of both"),
-            (bool(self.draft_tokens) != (self.accepted is not None), f"{arg('draft_tokens')} and "
+            (bool(self.draft_tokens) != (self.accepted is not None), "draft_tokens", " and "
              f"{arg('accepted')}: the tokens that a step drafts, and the probability from 0 to 1 that one "
              "is accepted; expected both"),
-            (self.sure and not (self.max_tpot_ms or self.max_ttft_ms), f"{arg('sure')}: the certainty of "
+            (self.sure and not (self.max_tpot_ms or self.max_ttft_ms), "sure", ": the certainty of "
              f"limits; expected {arg('max_tpot_ms')} or {arg('max_ttft_ms')} too"),
         ):  # fmt: skip
             if wrong:
-                raise InputError(words)
+                raise InputError(f"{arg(argument)}{words}", code=argument_code(argument))
 
     @property
     def tokens(self) -> tuple[int, int]:
@@ -242,7 +242,9 @@ class ServingQuestion:
 def _word(name: str, value: str) -> str:
     """Return a word in lower case; InputError for anything else."""
     if not isinstance(value, str):
-        raise InputError(f"{arg(name)} {value!r}: expected one word, such as 'fp8'")
+        raise InputError(
+            f"{arg(name)} {value!r}: expected one word, such as 'fp8'", code=argument_code(name)
+        )
     return value.lower()
 
 

@@ -24,7 +24,7 @@ def rate_at(step: int) -> float:
     return float(f"{np.interp(more, STEPS, FIRST_RATES):.2f}e{exponent}")
 
 
-def least(low: int, high: int, keeps: Callable[[int], bool]) -> int:
+def least_within(low: int, high: int, keeps: Callable[[int], bool]) -> int:
     """Return the least number above `low`, which is too small, that keeps the limits; `high` does.
 
     The search bisects ratios, as most of many replicas are far too many.

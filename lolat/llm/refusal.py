@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lolat.errors import AnswerIsNo, arg
@@ -19,89 +19,202 @@ FAR = math.log(30.0)
 """Logarithm of the factor over a limit from which on it may be of another unit."""
 
 
+SPLIT, NO_ROOM, SHORTAGE, UNSURE, SLOW = "split", "no-room", "shortage", "unsure", "too-slow"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The reason why no row of an answer keeps the limits of its question, by the row nearest to them.
+
+    `code`: SPLIT (a replica takes more GPUs than were asked for), NO_ROOM (the language model does not
+    fit), SHORTAGE (too few requests are served), UNSURE (the limits are not surely kept) or SLOW.
+    `enough`: the row with the fewest GPUs that keeps the limits, `in_other_dtype`: one that does with
+    weights of another data type; None without one. `slow_host`, `shares`: see `slower_links`; `copies`:
+    see `own_copies`.
+    """
+
+    code: str
+    made: ServingAnswer
+    asked: ServingQuestion
+    near: ServingConfig
+    enough: ServingConfig | None
+    in_other_dtype: ServingConfig | None
+    slow_host: str = ""
+    shares: str = ""
+    copies: str = ""
+
+    @property
+    def is_hopeless(self) -> bool:
+        """True if even the most replicas do not keep the limits."""
+        asked = self.asked
+        return bool(asked.request_rate and asked.has_limits) and self.near.is_hopeless
+
+    @property
+    def off(self) -> float:
+        """The nearest row's distance to the limits, see `ServingConfig.off`; infinite without limits."""
+        return self.near.off(self.asked) if self.asked.has_limits else math.inf
+
+    @property
+    def linked_host(self) -> str:
+        """The slow host, if it is not the GPU's own; else ""."""
+        return self.slow_host * (self.slow_host != self.made.gpu)
+
+    @property
+    def remarks(self) -> list[str]:
+        """The remarks of the answer that the message has."""
+        links = links_words(self.slow_host, self.shares)
+        first = self.made.warnings[: self.near.tpot_ms is None]
+        return [*filter(None, [links, self.copies]), *first]
+
+    @property
+    def hint(self) -> str:
+        """A question whether a limit in ms that the nearest row misses by far was meant in seconds; ""
+        for other limits.
+        """
+        asked = self.asked
+        limits = {
+            "ttft": asked.max_ttft_ms,
+            "tpot": None if asked.min_tokens_per_s else asked.max_tpot_ms,
+        }
+        if not FAR < self.off < math.inf:
+            return ""
+        if not (limit := limits.get(max(self.near.excesses(asked)).name)):
+            return ""
+        return f"the limit of {limit:g} is in milliseconds: did you mean {1e3 * limit:g}?"
+
+    @property
+    def message(self) -> str:
+        """The whole message: the limits, the nearest row, the remedies, the remarks."""
+        made, near, asked = self.made, self.near, self.asked
+        name = f"{plain(made.model)} on {plain(made.gpu)}"
+        told = [self.hint, links_words(self.slow_host, self.shares), self.copies]
+        if near.tpot_ms is None:  # however many replicas
+            most = max(row.gpus // row.replicas for row in made.served)
+            fit = f"{name} does not fit on {plural(most, 'GPU')} a replica; {made.warnings[0]}"
+            return "; ".join(filter(None, [fit + self._with_type, *told]))
+        most = max(row.gpus for row in made.served)
+        most = max(most, MOST_GPUS * bool(asked.request_rate))
+        keeps = f"keeps {_limits_words(asked) or 'up with them'}"
+        if self.code == SPLIT:
+            keeps = f"is asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
+        message = (
+            f"{name}, {near.requests_words}: no configuration of up to {plural(asked.gpus or most, 'GPU')} "
+            f"{keeps}; nearest: {self._reason(with_times=True)}{self._helps}{self._with_type}"
+        )
+        return "; ".join(filter(None, [message, *told]))
+
+    @property
+    def short(self) -> str:
+        """The reason for a list of devices, with the remedies that help."""
+        helps = f"{self._helps}{self._with_type}" if self.enough or self.in_other_dtype else ""
+        return f"{self._reason()}{helps}"
+
+    @property
+    def brief(self) -> str:
+        """The reason beside priced devices: in equal words for all that are far too slow, and without an
+        offer of another data type.
+        """
+        if self.is_hopeless and (words := _far_too_slow(self.near, self.asked)):
+            return words
+        return self._reason() + (self._helps if self.enough else "")
+
+    def _reason(self, with_times: bool = False) -> str:
+        """Why the nearest row is refused; `with_times`: also the times of one that is too slow."""
+        near, asked, on = self.near, self.asked, self._on
+        times = near.times_words(asked.percentile)
+        under = f"under {near.requests_words} " if self._has_loads and not self.is_hopeless else ""
+        if self.code == SPLIT:
+            return f"{on}: {times}"
+        if self.code == NO_ROOM:
+            return f"does not fit on {near.gpus_words}" + f": {self.made.needs}" * bool(
+                self.made.needs
+            )
+        if self.code == SHORTAGE:
+            return f"{near.shortage} {on}"
+        if self.code == UNSURE:
+            return _not_sure(near, asked, f"{under}{on}: {times}")
+        over = near.over_words(asked)
+        over = f"{times}, {over}" if with_times else over
+        if near.may_keep(asked):
+            return f"likely too slow {under}{on}: {over}, less than the error of these times"
+        return f"too slow {under}{on}: {over}"
+
+    @property
+    def _on(self) -> str:
+        """The GPUs of the nearest row in words."""
+        if self.is_hopeless:
+            return f"on any number of replicas of {_tried(self.made, self.near)}"
+        return f"on {self.near.gpus_words}{self.near.split_words}"
+
+    @property
+    def _has_loads(self) -> bool:
+        return len(self.asked.loads()) > 1
+
+    @property
+    def _helps(self) -> str:
+        """A clause on other GPUs or limits that help; "" if nothing is known."""
+        if self.is_hopeless:
+            return "" if self.hint else "; try higher limits, shorter prompts, or a faster GPU"
+        if self.enough is None:
+            return ""
+        given = "" if self.asked.request_rate else f" (ask with {arg('gpus')} {self.enough.gpus})"
+        return f"; {_keeping(self.enough, self.asked)}{given}"
+
+    @property
+    def _with_type(self) -> str:
+        """A clause that GPUs keep the limits in another data type; "" if none does."""
+        row = self.in_other_dtype
+        if row is None:
+            return ""
+        return f"; with {arg('dtype')} {row.dtype} (another checkpoint) {_keeping(row, self.asked)}"
+
+
 def no_row(
     made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str], copies: str,
     enough: ServingConfig | None, in_other_dtype: ServingConfig | None,
 ) -> AnswerIsNo:  # fmt: skip
-    """Return the error for limits that no row keeps; it names the nearest row, one with `enough` GPUs, one
-    with weights of another data type, `slower_links` and `own_copies`.
+    """Return the error for limits that no row keeps; its data has the `Refusal`.
 
-    Its data: `told`, the remarks of the answer that the message has.
+    `links`, `copies`: of `slower_links` and `own_copies`; `enough`, `in_other_dtype`: see `Refusal`.
     """
 
     def distance(row: ServingConfig) -> tuple[float, ...]:
         rate = (row.largest_rate or 0.0) if row.saturated else 0.0
         return not row.fits, row.saturated or False, row.off(asked), -rate, row.tpot_ms or math.inf
 
-    near, most = min(made.served, key=distance), max(row.gpus for row in made.served)
-    most = max(most, MOST_GPUS * bool(asked.request_rate))
-    gpus = f"of up to {plural(asked.gpus or most, 'GPU')}"
-    keeps, helps, nearest = f"keeps {_limits_words(asked) or 'up with them'}", "", ""
-    on, times = f"on {near.gpus_words}{near.split_words}", near.times_words(asked.percentile)
-    under = f"under {near.requests_words} " * (len(asked.loads()) > 1)
-    hint, is_hopeless = _meant(near, asked), bool(asked.request_rate) and near.is_hopeless
-    if is_hopeless:
-        under, on = "", f"on any number of replicas of {_tried(made, near)}"
-        helps = "" if hint else "; try higher limits, shorter prompts, or a faster GPU"
-    elif enough:
-        given = "" if asked.request_rate else f" (ask with {arg('gpus')} {enough.gpus})"
-        helps = f"; {_keeping(enough, asked)}{given}"
-    without, helps = helps, helps + (with_type := _in_dtype(in_other_dtype, asked))
+    near = min(made.served, key=distance)
     if all(row.gpus > (asked.gpus or row.gpus) for row in made.served):
-        keeps = f"is asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
-        short = f"{on}: {times}"
+        code = SPLIT
     elif near.tpot_ms is None:
-        short = made.no_room_words(near)
+        code = NO_ROOM
     elif near.shortage:
-        short = f"{near.shortage} {on}"
-    elif asked.sure is not None:
-        short = _not_sure(near, asked, f"{under}{on}: {times}")
+        code = SHORTAGE
     else:
-        is_near = near.may_keep(asked)
-        likely, error = "likely " * is_near, ", less than the error of these times" * is_near
-        over = f"{near.over_words(asked)}{error}"
-        short = f"{likely}too slow {under}{on}: {over}"
-        nearest = f"{likely}too slow {under}{on}: {times}, {over}"
-    name, load = f"{plain(made.model)} on {plain(made.gpu)}", near.requests_words
-    message = f"{name}, {load}: no configuration {gpus} {keeps}; nearest: {nearest or short}{helps}"
-    plain_short = _among_others(near, asked) or short + without * bool(enough)
-    short += helps * bool(enough or in_other_dtype)
-    if near.tpot_ms is None:  # however many replicas
-        most = max(row.gpus // row.replicas for row in made.served)
-        why = f"{made.warnings[0]}{with_type}"
-        message = f"{name} does not fit on {plural(most, 'GPU')} a replica; {why}"
-    told = [*filter(None, [links_words(*links), copies])]
-    message = "; ".join(filter(None, [message, hint, *told]))
-    told += made.warnings[: near.tpot_ms is None]
-    return AnswerIsNo(
-        message, made.to_dict(), made=made, told=told, short=short, off=near.off(asked),
-        plain_short=plain_short, links=links[0] * (links[0] != made.gpu),
-        other_dtype_usd=in_other_dtype and in_other_dtype.dollars_per_hour,
-        hint=hint, is_hopeless=is_hopeless,
-    )  # fmt: skip
+        code = SLOW if asked.sure is None else UNSURE
+    refusal = Refusal(code, made, asked, near, enough, in_other_dtype, *links, copies)
+    return AnswerIsNo(refusal.message, made.to_dict(), refusal=refusal)
 
 
-def _meant(near: ServingConfig, asked: ServingQuestion) -> str:
-    """Return a question whether a limit in ms that the nearest row misses by far was meant in seconds; ""
-    for other limits.
-    """
-    limits = {
-        "ttft": asked.max_ttft_ms,
-        "tpot": None if asked.min_tokens_per_s else asked.max_tpot_ms,
-    }
-    if not FAR < near.off(asked) < math.inf:
-        return ""
-    name = max(near.excesses(asked)).name
-    if not (limit := limits.get(name)):
-        return ""
-    return f"the limit of {limit:g} is in milliseconds: did you mean {1e3 * limit:g}?"
+def no_room(made: ServingAnswer) -> AnswerIsNo:
+    """Return the error for GPUs that do not hold the language model, or none of its loads."""
+    near = max(made.served, key=lambda row: (row.largest_rate or 0.0, row.largest_concurrency))
+    words, code = near.words(made.asked.percentile), SHORTAGE
+    if near.tpot_ms is None:
+        words, code = f"{words}; {made.warnings[0]}", NO_ROOM
+    refusal = Refusal(code, made, made.asked, near, None, None)
+    return AnswerIsNo(words, made.to_dict(), code="no-room", refusal=refusal)
 
 
-def _among_others(near: ServingConfig, asked: ServingQuestion) -> str:
+def refusal_of(error: AnswerIsNo) -> Refusal | None:
+    """The `Refusal` of an error of `no_row` or `no_room`; None for any other."""
+    return error.data.get("refusal")
+
+
+def _far_too_slow(near: ServingConfig, asked: ServingQuestion) -> str:
     """Return why no number of GPUs is fast enough, in equal words for all that are far too slow; "" if the
     limits are near, or more GPUs help.
     """
-    if not near.is_hopeless or near.tpot_ms is None:
+    if near.tpot_ms is None:
         return ""
     on = f"too slow on any number of GPUs{f' under {near.requests_words}' * (len(asked.loads()) > 1)}"
     asked = replace(asked, sure=None)
@@ -120,13 +233,6 @@ def _not_sure(near: ServingConfig, asked: ServingQuestion, times: str) -> str:
     ends = (milliseconds(time.ends[1]) for time in (first, token) if time.ends)
     slow = "not surely fast enough" if near.keeps(replace(asked, sure=None)) else "too slow"
     return f"{slow} {times} (surely up to {' and '.join(ends)})"
-
-
-def _in_dtype(row: ServingConfig | None, asked: ServingQuestion) -> str:
-    """Return a clause that GPUs keep the limits in a row's data type; "" without a row."""
-    if row is None:
-        return ""
-    return f"; with {arg('dtype')} {row.dtype} (another checkpoint) {_keeping(row, asked)}"
 
 
 def _keeping(row: ServingConfig, asked: ServingQuestion) -> str:

@@ -256,7 +256,9 @@ def own_copies(sizing: Sizing, rows: Iterable[ServingConfig]) -> str:
             row.saturated and row.largest_concurrency < most * row.groups
         )
 
-    return bool(cached and any(is_full(row) for row in rows if row.tpot_ms)) * (
+    if not cached or not any(is_full(row) for row in rows if row.tpot_ms):
+        return ""
+    return (
         f"each request is given a copy of its {cached:,} cached tokens, and some wait for memory; "
         f"{server.title} keeps one copy of those that requests share, so that fewer wait"
     )
@@ -279,7 +281,9 @@ def slower_links(every: Iterable[Sizing]) -> tuple[str, str]:
 
 def links_words(host: str, shares: str = "") -> str:
     """Remark on the slow links of a host; "" without one. See `slower_links`."""
-    return bool(host) * (
+    if not host:
+        return ""
+    return (
         f"all-reduces take most of a prompt's time{shares}, as they were timed on one host of {host}; on a "
         "host with faster links the first token takes less"
     )

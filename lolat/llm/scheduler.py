@@ -27,7 +27,7 @@ class Rule(NamedTuple):
 
     `tokens`, `sequences`: most of each in a step. `cache`: tokens that fit in the cache. `mixes`: prompts
     share steps with output tokens. `reserves`: a request starts only if its whole output fits in the cache.
-    `is_ahead`: a step is scheduled while the one before it runs, so that a request misses the next step.
+    `is_ahead`: a step is scheduled while the one before it runs, so a new request waits one step longer.
     `drafts`: tokens that a step drafts for each sequence; `accepted`: the probability that the next one of
     them is accepted.
     """

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError, arg
+from lolat.errors import InputError, arg, argument_code
 from lolat.hardware.card_names import device_key, is_one_card
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import ABOVE_ZERO, is_table, read_table
@@ -100,7 +100,8 @@ def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int], model: str |
     ):
         if rows and given and not given & used:
             raise InputError(
-                f"{arg(name)}: every serving measurement says its own {what}; leave it out"
+                f"{arg(name)}: every serving measurement says its own {what}; leave it out",
+                code=argument_code(name),
             )
 
 

@@ -20,7 +20,7 @@ from lolat.llm.domain import interval, tail
 from lolat.llm.gpu import CALIBRATED_AT, GPU, ServingSection
 from lolat.llm.load import Load, Trace
 from lolat.llm.question import PERCENTILES, ServingQuestion
-from lolat.llm.rates import least, rate_at, step_of
+from lolat.llm.rates import least_within, rate_at, step_of
 from lolat.llm.refusal import no_row
 from lolat.llm.remarks import (
     links_words,
@@ -209,7 +209,7 @@ class Sizing:
 
     @property
     def most_gpus(self) -> int:
-        """The most GPUs of a row."""
+        """The most GPUs that a row may have."""
         usual = MOST_GPUS if self.asked.request_rate else int(self.gpu.section.sheet.gpus_per_node)
         return self.asked.gpus or usual
 
@@ -263,7 +263,7 @@ class Sizing:
             low = number
         if not row.keeps(asked) or not self.asked.has_limits:
             return row
-        row = self.row(load, least(low, number, lambda n: self.row(load, n).keeps(asked)))
+        row = self.row(load, least_within(low, number, lambda n: self.row(load, n).keeps(asked)))
         rented = self._rented(row.replicas).replicas
         fuller = self.row(load, min(rented, most)) if rented > row.replicas else row
         return fuller if fuller.keeps(asked) else row
@@ -297,9 +297,9 @@ class Sizing:
         low = math.ceil(-step_of(self.drained_rate * number)) - 1
         high = math.floor(-step_of(own)) + 1
         if row.keeps(asked):  # such rates keep them
-            return max(rate_at(-least(low, high, keeps)), own)
+            return max(rate_at(-least_within(low, high, keeps)), own)
         slow = math.floor(-step_of(SLOWEST * own)) + 1
-        return rate_at(-least(high - 2, slow, keeps)) if keeps(slow) else None
+        return rate_at(-least_within(high - 2, slow, keeps)) if keeps(slow) else None
 
     def row(self, load: Load, replicas: int) -> ServingConfig:
         """Return the row of a load that `replicas` share."""

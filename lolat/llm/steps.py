@@ -20,7 +20,7 @@ from lolat.device.question import several
 from lolat.errors import InputError, arg
 from lolat.llm.decoder import BLOCK, CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder, LayerGroup
 from lolat.llm.frameworks import FrameworkOverheads
-from lolat.llm.gpu import GPU, OWN_FITS, FittedKernel, ServingSection, dtypes_of, lacks
+from lolat.llm.gpu import GPU, OWN_FITS, FittedKernel, ServingSection, dtypes_of, lacks_rate
 from lolat.llm.kernels import HALF
 from lolat.llm.names import dtype_of
 from lolat.llm.row_parts import Split
@@ -369,15 +369,13 @@ def deployment_of(
     """
     experts, gpus = decoder.experts, tensor_parallel * attention_data_parallel
     if attention_data_parallel > 1 and not experts:
-        raise InputError(
-            f"{arg('attention_data_parallel')} {attention_data_parallel}: such groups share experts, and "
-            f"{decoder.name} has none; expected 1: replicas serve more requests"
-        )
+        raise _groups_without_experts(attention_data_parallel, decoder)
     divides = gpus % expert_parallel == experts % expert_parallel == 0
     if not divides or expert_parallel > max(experts, 1):
-        right = f"a divisor of {gpus} GPUs and of {experts} experts"
-        right = right if experts else f"1: {decoder.name} has no experts"
-        raise InputError(f"{arg('expert_parallel')} {expert_parallel}: expected {right}")
+        some = f"a divisor of {gpus} GPUs and of {experts} experts"
+        right = some if experts else f"1: {decoder.name} has no experts"
+        given = f"{arg('expert_parallel')} {expert_parallel}"
+        raise InputError(f"{given}: expected {right}", code="expert-parallel")
     sheet, mxfp4 = section.sheet, decoder.has_mxfp4
     if dtype and dtype not in WEIGHT_BYTES:
         raise _unknown_dtype(dtype)
@@ -390,10 +388,10 @@ def deployment_of(
     routed = decoder.expert_dtype if mxfp4 or not dtype else dtype
     if mxfp4 and sheet.fp4_tflops:
         routed = "w4a8_mxfp4_mxfp8"
-    dense, routed = ("fp8_wo" if t in FP8 and lacks(sheet, t) else t for t in (dense, routed))
+    dense, routed = ("fp8_wo" if t in FP8 and lacks_rate(sheet, t) else t for t in (dense, routed))
     used = {dense, routed} if experts else {dense}
     for one in used:
-        if lacks(sheet, one):
+        if lacks_rate(sheet, one):
             has = ", ".join(dtypes_of(section.operations))
             given = f"{arg('dtype')} {one}" if dtype else f"{decoder.name} is in {one}"
             raise InputError(f"{given}: this GPU computes {has}", code="dtype", of_device=True)
@@ -410,9 +408,19 @@ def deployment_of(
     published = decoder.kv_dtype if dense == decoder.dtype else ""
     cache = kv_dtype or published or section.server.cache_dtype(sheet, used != {"bfloat16"})
     if cache not in CACHE_BYTES:
-        raise InputError(f"{arg('kv_dtype')} {cache}: expected one of {', '.join(CACHE_BYTES)}")
+        given = f"{arg('kv_dtype')} {cache}"
+        raise InputError(f"{given}: expected one of {', '.join(CACHE_BYTES)}", code="kv-dtype")
     return Deployment(
         decoder, tensor_parallel, expert_parallel, dense, routed, cache, attention_data_parallel
+    )
+
+
+def _groups_without_experts(attention_data_parallel: int, decoder: Decoder) -> InputError:
+    """Return the error for attention groups of a decoder without experts."""
+    return InputError(
+        f"{arg('attention_data_parallel')} {attention_data_parallel}: such groups share experts, and "
+        f"{decoder.name} has none; expected 1: replicas serve more requests",
+        code="attention-data-parallel",
     )
 
 
@@ -421,7 +429,7 @@ def _unknown_dtype(dtype: str) -> InputError:
     meant = dtype_of(dtype)
     hint = f"did you mean {meant}?" if meant in DTYPES else f"expected one of {', '.join(DTYPES)}"
     hint += "; lolat.compare takes several" * ("," in dtype)
-    return InputError(f"{arg('dtype')} {dtype}: {hint}")
+    return InputError(f"{arg('dtype')} {dtype}: {hint}", code="dtype")
 
 
 def product_words(tensor_parallel: int, groups: int, name: str = "tensor_parallel") -> str:

@@ -81,7 +81,9 @@ def predict_table(model: str, table: str, output: Path | None) -> LayerPredict:
     rows = layers_of(text, known.layer, times=is_timed)
     times, errors = known.predict(rows), evaluate(known, rows) if is_timed else None
     if output is None and errors is None:
-        raise InputError(f"{table} has no times to compare with: give {arg('output')}")
+        raise InputError(
+            f"{table} has no times to compare with: give {arg('output')}", code="output"
+        )
     if output is not None:
         write_text(output, text.with_column("predicted_ms", (f"{t:.6g}" for t in times.tolist())))
     remarks: list[str] = []

@@ -35,11 +35,11 @@ class CountTable(Protocol):
         ...
 
     def at(self, batch_size: int) -> np.ndarray:
-        """(choices at the first of `positions`, ... at the last, COLUMNS) int64 at `batch_size`."""
+        """Counts, int64: an axis for the choices at each of `positions`, then one for COLUMNS."""
         ...
 
     def ms(self, formula: Roofline, batch_size: int) -> np.ndarray:
-        """(choices at the first of `positions`, ... at the last, 4) ms, as of `times_ms`."""
+        """Times in ms: an axis for the choices at each of `positions`, then one for the 4 of `times_ms`."""
         ...
 
 

@@ -294,14 +294,16 @@ def fit(
     """Fit a space's latency on a device to a few measured networks; ten rank a space well.
 
     `space`: as for `search`. `samples`: a CSV table with the columns arch and latency_ms (or latency_s,
-    latency_us). `output`: the device's model file, made or added to; None writes none. `name`: the
+    latency_us). `output`: the device's profile, made or added to; None writes none. `name`: the
     device's, if the file is new.
     Returns a `FewShotModel`, with its `warnings`. Raises InputError for a table that cannot be used.
     """
     check_file(output, "output")
     if name is not None and output is None:
-        raise InputError(f"{arg('name')} {name}: a name for the file; expected {arg('output')} too")
-    # A file that is no model is refused before the work.
+        raise InputError(
+            f"{arg('name')} {name}: a name for the file; expected {arg('output')} too", code="name"
+        )
+    # A file that is no profile is refused before the work.
     device = read(output).device if output is not None and os.path.exists(output) else ""
     of_space = find_space(space)
     measured = samples if isinstance(samples, Samples) else read_samples(samples, of_space, name)

@@ -42,7 +42,8 @@ class Grid:
             raise InputError(
                 f"{len(self.sizes)} positions make {float(self.size):.2g} candidates, too many to go "
                 f"through; give a table of some ({arg('among')}), draw some (Space.sample), or search "
-                "(lolat nas search)"
+                "(lolat nas search)",
+                code="among",
             )
         return self.size
 

@@ -9,8 +9,8 @@ import numpy as np
 from lolat.device.device import Device
 from lolat.device.predicting import predict
 from lolat.device.question import Question, as_whole
-from lolat.device.remedies import lacks
-from lolat.errors import InputError, arg
+from lolat.device.remedies import lacking_error
+from lolat.errors import InputError, arg, argument_code
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.nas.estimators import LatencyEstimator, by_formula
@@ -42,7 +42,7 @@ def estimator(
         return from_model(model, space)
     if not model.predictors:
         if not sampled:
-            raise lacks(model.file, model.source, space.name)
+            raise lacking_error(model.file, model.source, space.name)
         raise samples_only("batch_size" if predictor is None else "predictor", model)
     model.predictor(predictor)
     as_whole(batch_size)
@@ -54,7 +54,8 @@ def samples_only(argument: str, model: Device) -> InputError:
     """The error for an argument that samples of a space cannot answer."""
     return InputError(
         f"{arg(argument)}: {model.source} knows only networks measured at batch size 1; leave "
-        f"{arg(argument)} out, or add latencies of inference (lolat learn)"
+        f"{arg(argument)} out, or add latencies of inference (lolat learn)",
+        code=argument_code(argument),
     )
 
 

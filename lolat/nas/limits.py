@@ -14,7 +14,7 @@ import numpy as np
 from lolat.device.device import Device
 from lolat.device.limits import end_ms
 from lolat.device.question import several
-from lolat.errors import AnswerIsNo, InputError, arg
+from lolat.errors import AnswerIsNo, InputError, arg, argument_code
 from lolat.io.progress import Progress
 from lolat.nas.estimators import LatencyEstimator, fastest
 from lolat.nas.fewshot import FewShotModel
@@ -91,7 +91,9 @@ def devices_of(model: Any) -> list[Any]:
     if isinstance(model, str) and "," in model and not os.path.exists(model):
         found = [*filter(None, map(str.strip, model.split(",")))]
     if not found:
-        raise InputError(f"{arg('model')} {model!r} is empty; expected a device, or several")
+        raise InputError(
+            f"{arg('model')} {model!r} is empty; expected a device, or several", code="model"
+        )
     return found
 
 
@@ -106,9 +108,7 @@ def for_each_device(devices: Sequence[Any], **given: Any) -> dict[str, list[Any]
         if len(values) not in (1, count):
             expected = f"one value, or {count}, one for each device" if count > 1 else "one value"
             shown = ", ".join(f"{one:g}" if isinstance(one, float) else f"{one}" for one in values)
-            raise InputError(
-                f"{arg(name)} {shown}: expected {expected}", code=name.replace("_", "-")
-            )
+            raise InputError(f"{arg(name)} {shown}: expected {expected}", code=argument_code(name))
         for one in values:
             check_given(**{name: one})
         found[name] = values * count if len(values) == 1 else values

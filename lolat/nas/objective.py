@@ -75,7 +75,8 @@ class Objective:
         if not self._named:
             raise InputError(
                 f"{arg('objective')} has the parameters {signature}; expected one: name it arch (the "
-                "text), candidate (a tuple of integers) or choices (a dict)"
+                "text), candidate (a tuple of integers) or choices (a dict)",
+                code="objective",
             )
         code = self.function if hasattr(self.function, "__qualname__") else type(self.function)
         self._name = given if isinstance(given, str) else f"{code.__module__}:{code.__qualname__}"

@@ -170,7 +170,9 @@ def rank(
     check_file(output, "output", make_folder=True)
     sizes = dict.fromkeys(map(as_whole, several(batch_size)))
     if not sizes:
-        raise InputError(f"{arg('batch_size')} is an empty list; expected one or several")
+        raise InputError(
+            f"{arg('batch_size')} is an empty list; expected one or several", code="batch-size"
+        )
     check_inputs_stay({"output": output}, [loaded.source, *([] if among is None else [among])])
     remarks: list[str] = []
     by_size = dict.fromkeys(sizes) if among is None else _read(of_space, among, [*sizes], remarks)
@@ -318,7 +320,10 @@ def _read(
     found = {n: rows[[at for at, size in enumerate(own) if size in (0, n)]] for n in sizes}
     for size, of_size in found.items():
         if len(rows) and not len(of_size):
-            raise InputError(f"{arg('batch_size')} {size}: no row of {among} has it; leave it out")
+            raise InputError(
+                f"{arg('batch_size')} {size}: no row of {among} has it; leave it out",
+                code="batch-size",
+            )
     return found
 
 

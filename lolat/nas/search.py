@@ -15,7 +15,7 @@ import numpy as np
 
 from lolat.device.device import Device
 from lolat.device.limits import end_ms
-from lolat.errors import AnswerIsNo, InputError, arg
+from lolat.errors import AnswerIsNo, InputError, arg, argument_code
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.writing import check_file
@@ -77,7 +77,7 @@ def search(
     asked = for_each_device(devices, max_ms=max_ms, batch_size=batch_size)
     sure, coverage = surely(sure, coverage)
     if sure and max_ms is None:
-        raise InputError(f"{arg('sure')} goes with {arg('max_ms')}")
+        raise InputError(f"{arg('sure')} goes with {arg('max_ms')}", code="sure")
     check_file(accuracy, "accuracy")
     spaces, models = zip(*(space_and_device(space, one) for one in devices), strict=True)
     of_space = spaces[0]
@@ -162,7 +162,7 @@ def _refuse_beside_table(table: Any, **given: Any) -> None:
             raise InputError(
                 f"{arg(name)} {value}: all networks of the table {table} have a score and are compared; "
                 f"leave it out, or give a function as {arg('objective')}",
-                code=name,
+                code=argument_code(name),
             )
 
 

@@ -35,7 +35,7 @@ class OnDevice(Answer):
     batch_size: int
 
     def column(self, name: str) -> str:
-        """The name of a column of the front's table, of this device: latency_ms_rtx-4090_batch_64."""
+        """The name of this device's column in the table of the front: latency_ms_rtx-4090_batch_64."""
         device = os.path.basename(self.device).removesuffix(".json")
         return f"{name}_{'-'.join(device.split())}_batch_{self.batch_size}"
 
@@ -104,8 +104,9 @@ class SearchResult(Result):
             scored = f"all {self.scored:,}{self.budget_words()} scored"
         known = self.scored + self.unscored if self.compared is None else self.compared
         if self.method == EXHAUSTIVE and known < self.size:  # those of a table
-            kept = self.budget_words()
-            scored = f"{known:,} of these have a score" + f", {self.scored:,}{kept}" * bool(kept)
+            scored = f"{known:,} of these have a score"
+            if kept := self.budget_words():
+                scored += f", {self.scored:,}{kept}"
         return f"{asked}, {scored}{without}, {len(self.front)} on the front{self._outside()}"
 
     def budget_words(self) -> str:
@@ -128,13 +129,13 @@ class SearchResult(Result):
         """
         if self.within is None or self.compared is None or self.method == EXHAUSTIVE:
             return ""
-        about = "about " * (not self.exact and self.within > 0)
-        count = float(f"{self.within:.2g}") if about else self.within
-        drawn = " drawn at random" * (self.compared < self.size)
+        is_exact = self.exact or not self.within
+        about, count = ("", self.within) if is_exact else ("about ", float(f"{self.within:.2g}"))
+        drawn = " drawn at random" if self.compared < self.size else ""
         several = sum(ms is not None for ms in (self.max_ms, *(o.max_ms for o in self.others))) > 1
         limit = "these limits" if several else "this limit"
         kept = f"{count:,.0f} of {self.compared:,} candidates{drawn}"
-        return f"{about}{kept} keep{'s' * (self.within == 1)} {limit}"
+        return f"{about}{kept} {'keeps' if self.within == 1 else 'keep'} {limit}"
 
     @property
     def unasked(self) -> int:

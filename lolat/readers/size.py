@@ -288,7 +288,7 @@ def _examples(forms: Sequence[InputForm]) -> tuple[str, str]:
 def _remarks(
     inputs: Mapping[str, InputForm], made: Mapping[str, InputForm], size: Size
 ) -> Iterable[str]:
-    """Yield remarks on inputs, and on frames or depth, that do not change although a size was given."""
+    """Yield a remark on each input, and each number of frames, that a given size does not change."""
     for name, form in made.items():
         same = len(made) > 1 and form.shape == inputs[name].shape and all(form.shape)
         if len(size.images) == 1 and form.is_image and len(form.inner) > 2:

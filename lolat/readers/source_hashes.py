@@ -66,7 +66,7 @@ def modules_of(value: Any) -> Iterator[str]:
 
 
 def code_of(value: Any) -> tuple[str, bool]:
-    """(hash of a callable's code, "" if unknown; True if no value that may change is left out).
+    """(hash of a callable's code, "" if unknown; True if the hash has every value that may change).
 
     The code is that of its modules and of all that they import, also of what a `functools.partial`, a
     method or a decorated function calls. Values of an instance or a closure may change with each call.

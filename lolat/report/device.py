@@ -49,7 +49,7 @@ def models_lines(listed: Models) -> Iterator[Part]:
     """The lines of `lolat models`: devices grouped by the questions they answer."""
     models = listed.models
     if not models:
-        yield "no models yet: learn one with `lolat learn cpu`"
+        yield "no profiles yet: learn one with `lolat learn cpu`"
         return
     shown = [m for m in models if "layers" not in m.answers_for]
 
@@ -186,7 +186,7 @@ def _most_error(formula: Formula, key: str) -> float | None:
 
 
 def section_lines(device: Device) -> Iterator[Part]:
-    """The lines on training, timed epochs and search spaces of a model file, with their errors."""
+    """The lines on training, timed epochs and search spaces of a profile, with their errors."""
     file = device.file
     if part := file.training:
         blocks = {p["name"] for p in part["points"]}

@@ -35,7 +35,8 @@ SIZES = {
     "elements": ("acts", "inp", "traffic", *MEMBERS["elements"]),
     "weights": ("weights", *MEMBERS["weights"]),
 }
-"""Head of a column of counts -> the terms in it: a formula has the count itself, or its kinds."""
+"""Head of a column of counts -> the terms that it adds up; a formula has a term for the count, or one
+for each kind of it."""
 TOP_BLOCKS = 5
 LEAST, SMALL = 0.0005, 0.01
 """Shares of the time: causes below the first are left out, as 0.0 %; a terminal joins causes below the

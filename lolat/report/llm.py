@@ -79,7 +79,7 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str],
     before += arrival_lines(answer.asked)
     limited, is_served = answer.asked.has_limits, answer.chosen.tpot_ms is not None
     bests = {id(answer.served[n]) for n in answer.bests if limited or answer.served[1:]}
-    best = called(answer)
+    best = best_word(answer)
     said = {id(row): row_words(row, best * (id(row) in bests)) for row in answer.served}
     remark = Column("remark", lambda row: said[id(row)], is_text=True, page="front")
     rows = sorted(answer.served, key=lambda row: (row.load, id(row) not in bests))
@@ -89,7 +89,7 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str],
     return before, table, notes, [*_best_lines(answer)] if has_best else []
 
 
-def called(answer: ServingAnswer) -> str:
+def best_word(answer: ServingAnswer) -> str:
     """The word for the best rows of an answer."""
     return "best" if answer.asked.has_limits else cheapest_word(answer.chosen)
 
@@ -102,8 +102,8 @@ def cheapest_word(row: ServingConfig) -> str:
 
 
 def row_words(row: ServingConfig, best: str = "") -> str:
-    """The reason why a row cannot be chosen, else `best`; with words if requests wait or times are
-    extrapolated.
+    """The reason why a row cannot be chosen, else `best`; then whether requests wait, and whether times
+    are extrapolated.
     """
     if row.tpot_ms is None:
         return "does not fit"

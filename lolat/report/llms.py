@@ -78,7 +78,7 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
     """The words of the table explained, prices, and the devices left out."""
     rows = compared_table(found).rows if found.full else ()
     for some in found.loads.values():
-        if dear := dear_rows(found, some):
+        if dear := expensive_rows(found, some):
             each = ", ".join(f"{plain(name)} ({a_month(row)})" for name, row in dear.items())
             of = at_load(next(iter(dear.values())), not found.by_load)
             yield f"Left out{of}, at over {DEAR:g} times the price of the cheapest: {each}."
@@ -256,7 +256,9 @@ DEAR = 5.0
 """Factor over the cheapest row above which a row is not shown."""
 
 
-def dear_rows(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> dict[str, ServingConfig]:
+def expensive_rows(
+    found: ComparedModels, rows: Mapping[str, ServingConfig]
+) -> dict[str, ServingConfig]:
     """Return the rows under one load that cost more than DEAR times the cheapest, by device, if there are
     many; none if each GPU is fully busy, as an expensive one is then faster.
     """
@@ -268,7 +270,7 @@ def dear_rows(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> dict[
 
 
 def unpriced_lines(found: ComparedModels) -> Iterator[str]:
-    """Lines on models without a price, with the reason."""
+    """Lines on answers without a price, with the reason."""
     bare = [n for n, row in found.best_rows.items() if row.dollars_per_hour is None]
     known = [n for n in bare if found.full[n].prices]
     for why, names in (
@@ -346,7 +348,7 @@ def compared_table(found: ComparedModels) -> ReportTable:
     """
     rows, names, told = list[ServingConfig](), dict[int, str](), dict[int, str]()
     for best in found.loads.values():
-        dear, sure = dear_rows(found, best), _surest(found, best)
+        dear, sure = expensive_rows(found, best), _surest(found, best)
         shown = [n for n in by_price(found, best) if n not in dear]
         names |= {id(best[name]): name for name in shown}
         told |= {id(best[name]): leads(found, best, name) for name in shown}

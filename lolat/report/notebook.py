@@ -202,7 +202,7 @@ def _shown(answer: Result) -> list[str] | None:
 def _served(answer: Any) -> list[dict[str, Any]]:
     """A row for each configuration, with the terminal's remark and the reason why it does not fit."""
     bests = {id(answer.served[n]) for n in answer.bests}
-    best = llm.called(answer)
+    best = llm.best_word(answer)
     why = f": {answer.warnings[0]}" if answer.warnings else ""  # the remark on weights comes first
     return [
         row.rows()[0]

@@ -9,6 +9,7 @@ from typing import Any
 from lolat.device.prediction import Prediction
 from lolat.errors import InputError, MissingPackageError, arg
 from lolat.io.results import Result, answers_of
+from lolat.llm.refusal import no_room
 from lolat.report import prediction
 from lolat.report.cost_table import SAMPLE, training_mode_words
 from lolat.report.ranked import device_words
@@ -316,7 +317,7 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
     at, most = answer.asked.percentile, answer.asked.max_tpot_ms
     timed = [row for row in answer.served if row.tpot_ms is not None]
     if not timed:
-        raise InputError(f"no picture without a time: {answer.no_room()}", code="no-picture")
+        raise InputError(f"no picture without a time: {no_room(answer)}", code="no-picture")
     each = " a replica" if any(row.replicas > 1 for row in timed) else ""
     none_fits = not any(row.fits for row in timed)
     lacking = set[str]()  # splits without room for some of the loads

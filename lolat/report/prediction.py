@@ -200,16 +200,16 @@ def mostly(answer: Any) -> str:
 def memory_cell(answer: Any) -> str | None:
     """The memory that an answer needs, marked if it does not fit; None if unknown."""
     needed, is_short = answer.memory_bytes, answer.fits is False
-    return None if needed is None else byte_size(needed) + " DOES NOT FIT" * is_short
+    return None if needed is None else byte_size(needed) + (" DOES NOT FIT" if is_short else "")
 
 
 def _range(prediction: Prediction) -> str:
     """`range_words` with reasons (small network, large batch), or "by batch alone"."""
     topics = {topic(remark) for remark in prediction.warnings}
-    why = ": small" * (SMALLER in topics) + ": large" * (LARGER in topics)
+    why = (": small" if SMALLER in topics else "") + (": large" if LARGER in topics else "")
     if prediction.in_domain is None and prediction.query.model.file.timed_batches:
         return "by batch alone"
-    return mostly(prediction) + range_words(prediction) + why * (not prediction.host_bound)
+    return mostly(prediction) + range_words(prediction) + ("" if prediction.host_bound else why)
 
 
 def _runs_as(prediction: Prediction) -> str:
@@ -302,9 +302,9 @@ def _noted(
     has_batches = len({p.batch_size for p in predictions}) > 1
     is_named = has_several or not has_batches or _compares(predictions)
     for p in predictions:
-        network = f"{plain(p.query.network)} on " * has_several
-        batch = f"{' at ' * is_named}batch {p.batch_size}" * has_batches
-        yield f"{network}{device_words(p) * is_named}{batch}", p.warnings, p.interval_ms
+        of = f"{plain(p.query.network)} on " if has_several else ""
+        named = f"{of}{device_words(p)}" + (f" at batch {p.batch_size}" if has_batches else "")
+        yield named if is_named else f"batch {p.batch_size}", p.warnings, p.interval_ms
 
 
 def _compares(predictions: Iterable[Prediction]) -> bool:
@@ -481,13 +481,13 @@ def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
     priced = {plain(p.device): p for p in _with_price(predictions).values()}
     has_places = len(priced) <= MOST_NAMES
     rented = [
-        f"{name}: {f'{p.instance}, ' * has_places}${digits(p.price_per_hour or 0.0)}"
+        f"{name}: {f'{p.instance}, ' if has_places else ''}${digits(p.price_per_hour or 0.0)}"
         for name, p in priced.items()
     ]
     lists = dict.fromkeys(plain(price_list(p.prices).prices) for p in priced.values())
     if rented:
         of = "".join(f" in {name}" for name in lists)
-        yours = "yours: --prices FILE" + "; instances: --json" * (not has_places)
+        yours = "yours: --prices FILE" + ("" if has_places else "; instances: --json")
         yield f"Prices per hour{of}, device always busy: {'; '.join(rented)} ({yours})"
 
 

@@ -135,17 +135,17 @@ def assumed_hosts(predictions: Sequence[Prediction]) -> str:
         where = networks if {*networks} != every else (), at if {*at} != _sizes(its) else ()
         if bound:
             found.setdefault(where, []).append(name)
-    bound_on = "; ".join(
-        f"{few(networks, MOST_NAMES)} on " * bool(networks)
-        + few(names, MOST_NAMES)
-        + (f" at batch {few([*map(str, at)], MOST_NAMES)}" if at else "")
-        for (networks, at), names in found.items()
-    )
+    bound_on = []
+    for (networks, at), names in found.items():
+        of = f"{few(networks, MOST_NAMES)} on " if networks else ""
+        size = f" at batch {few([*map(str, at)], MOST_NAMES)}" if at else ""
+        bound_on.append(f"{of}{few(names, MOST_NAMES)}{size}")
     gpus = {p.row_name for p in predictions if p.host_bound is not None}
     compare = "these times compare assumed hosts, not GPUs (one host for all: --host-us)"
     alone = "its time is that of an assumed host"
-    on = "on " * (not any(networks for networks, _ in found))
-    return f"Host-bound{':' * (not on)} {on}{bound_on}: {compare if len(gpus) > 1 else alone}"
+    has_networks = any(networks for networks, _ in found)
+    begin = "Host-bound:" if has_networks else "Host-bound on"
+    return f"{begin} {'; '.join(bound_on)}: {compare if len(gpus) > 1 else alone}"
 
 
 def _sizes(predictions: Iterable[Prediction]) -> set[int]:

@@ -1,4 +1,4 @@
-"""Points from a model file or a table. A point is a block at one batch size, with its counts and times."""
+"""Points from a profile or a table. A point is a block at one batch size, with its counts and times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXPECTED_BLOCKS = (
     f"op,latency_ms and their sizes; of blocks {','.join(BLOCK_COLUMNS)} and, where known, "
     "traffic,weights,ops,batch_size,name"
 )
-MOST_OF_A_COUNT = 2**63 - 1  # in a model file
+MOST_OF_A_COUNT = 2**63 - 1  # in a profile
 MOST_USED_ROWS = 2_000  # used of a table; more do not improve a fit of some forty coefficients
 
 
@@ -66,7 +66,7 @@ class Point:
         return row_key(self.name, self.latency_ms, self.batch_size, *sizes)
 
     def to_dict(self) -> dict[str, Any]:
-        """The point as a model file has it."""
+        """The point as a profile has it."""
         fields = asdict(self)
         if not self.scheme:
             del fields["scheme"]
@@ -78,7 +78,7 @@ class Point:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Point:
-        """Read a point of a model file; a count that is null or absent is unknown."""
+        """Read a point of a profile; a count that is null or absent is unknown."""
         counts = {c: document[c] for c in COLUMNS if document.get(c) is not None}
         if not counts.keys().isdisjoint(EXTRAS):  # the others tell it where a file does not
             known = np.array([counts.get(c, 0) for c in COLUMNS])
@@ -87,7 +87,7 @@ class Point:
 
 
 def points_of(document: Mapping[str, Any], key: str = "points") -> list[Point]:
-    """The points of a model file, those of a `key`."""
+    """The points of a profile, those of a `key`."""
     return [Point.from_dict(p) for p in document.get(key, ())]
 
 

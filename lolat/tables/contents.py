@@ -48,7 +48,7 @@ OF_SERVING = {
 }
 """Columns that tables of served models have under these or nearly these names."""
 MODEL = Content("models", "models")
-"""A model file, no table."""
+"""A profile, no table."""
 
 
 def content_of(path: str | Path) -> Content:
@@ -63,7 +63,7 @@ def content_of(path: str | Path) -> Content:
                 code="operations",
             )
         return content
-    # A server's benchmark is JSON too; of any other file the reader of model files says what is wrong.
+    # A server's benchmark is JSON too; of any other file the reader of profiles says what is wrong.
     with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
         start = file.read(100_000)
         if start.strip() and start.lstrip()[0] not in "{[" and not str(path).endswith(".json"):

@@ -15,7 +15,15 @@ from lolat.graph.counts import COLUMNS, REPACKED, count, repacked
 from lolat.graph.edits import as_trained
 from lolat.graph.modes import Mode
 from lolat.graph.weights import parameters
-from lolat.graph.work import ATTENTION, CLASSES, GROUP_NORM, STEP_COLUMNS, Workload, at, step_table
+from lolat.graph.work import (
+    ATTENTION,
+    CLASSES,
+    GROUP_NORM,
+    STEP_COLUMNS,
+    Workload,
+    step_table,
+    workload_at,
+)
 from lolat.io.forms import HALF_NORM, REPARAMETERIZED, TAKEN_APART
 from lolat.io.progress import OnProgress
 from lolat.readers.children import arrays_of
@@ -45,7 +53,7 @@ class Counted:
 
     def work(self, batch_size: int) -> Workload:
         """The steps at a batch size."""
-        return at(self.steps, batch_size)
+        return workload_at(self.steps, batch_size)
 
     def total(self, batch_size: int) -> dict[str, int]:
         """The counts at a batch size."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from lolat.errors import InputError, arg
+from lolat.errors import InputError, arg, argument_code
 from lolat.hardware.card_names import device_key
 from lolat.io.tables import Table
 from lolat.units import shortened
@@ -26,7 +26,8 @@ def rows_of_devices(table: Table, devices: Collection[str] = (), argument: str =
         has = shortened(", ".join(found.values()))
         lacks = f", and none of {', '.join(devices)}" if devices else ""
         raise InputError(
-            f"{table.source} has rows of {has}{lacks}; expected {arg(argument)}, a device of these"
+            f"{table.source} has rows of {has}{lacks}; expected {arg(argument)}, a device of these",
+            code=argument_code(argument),
         )
     kept = [i for i, cell in enumerate(cells) if cell and device_key(cell) in wanted]
     columns = [[column[i] for i in kept] for column in table.columns]
@@ -42,4 +43,6 @@ def check_one_device(tables: Iterable[Table]) -> None:
         found |= {device_key(cell): f"{cell} ({table.source})" for cell in cells if cell}
     if len(found) > 1:
         has = shortened(", ".join(found.values()))
-        raise InputError(f"tables of several devices: {has}; expected {arg('name')}, one of these")
+        raise InputError(
+            f"tables of several devices: {has}; expected {arg('name')}, one of these", code="name"
+        )

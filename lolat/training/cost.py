@@ -81,7 +81,7 @@ class Cost(Limited):
     Batch size and memory belong to the `best` option. A decoder's answer also has `sequence_length` (tokens
     of a sequence; `batch_size` counts sequences), `machine` (GPUs of each of several machines) and
     `would_fit` (options with which it would fit). In `rows()`, `memory_bytes` is what an iteration needs,
-    `device_memory_gib` the memory of the rented device (None: as much as the model's device).
+    `device_memory_gib` the memory of the rented device (None: as much as the profile's device).
     """
 
     model: str
@@ -162,7 +162,7 @@ class Cost(Limited):
         return headline(self.options, self.cheapest, self.fastest)
 
     def option(self, devices: int) -> TrainingPrediction:
-        """Return the option with that number of devices."""
+        """Return the option that runs on so many devices."""
         return next(o for o in self.options if o.devices == devices)
 
     def words(self) -> str:
@@ -205,11 +205,12 @@ OF_ROWS = ("device", "profile", "precision", "launch", "channels_last", "checkpo
            "in_domain")  # fmt: skip
 """Attributes of a cost that each of its rows repeats."""
 RENAMED = {"memory_gib": "device_memory_gib"}
-"""Attribute of a rented device -> its column; `memory_gib` beside `memory_bytes` would read as the need."""
+"""Attribute of a rented device -> its column: `memory_bytes` is the memory that training needs, so
+`memory_gib` alone would be read as the need, too."""
 
 
 class CostRow(NamedTuple):
-    """The cost on a device, and one of its options."""
+    """One option of the cost on a device."""
 
     cost: Cost
     option: TrainingPrediction

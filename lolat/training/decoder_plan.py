@@ -12,7 +12,7 @@ import numpy as np
 
 from lolat.device.file import OF_LANGUAGE_MODELS, DeviceFile
 from lolat.device.intervals import LARGEST, conformal_quantile, t_quantile
-from lolat.device.remedies import lacks
+from lolat.device.remedies import lacking_error
 from lolat.errors import InputError, arg
 from lolat.graph.memory import largest_fitting
 from lolat.graph.modes import EAGER, Launch
@@ -133,7 +133,7 @@ class DecoderPlan:
     ) -> DecoderPlan:  # fmt: skip
         """Make the plan of a decoder; ModelFileError if the device knows no language models."""
         if device.file.llm is None:
-            raise lacks(device.file, device.source, OF_LANGUAGE_MODELS)
+            raise lacking_error(device.file, device.source, OF_LANGUAGE_MODELS)
         ours = {"host_us": device.asked.host_us, "channels_last": device.asked.channels_last}
         for name, given in (*ours.items(), ("validation_samples", run.validation)):
             if given:

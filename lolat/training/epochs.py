@@ -112,7 +112,7 @@ class EpochTraining(TrainingPredictor):
         """
         row = epoch_row(graph, batch_size, batch_size, optimizer)
         *passes, update, step = (row * self.coefficients).tolist()
-        remarks, no_row = list[str](), "no row that the model was fitted on"
+        remarks, no_row = list[str](), "no row that the profile was fitted to"
         if optimizer.name not in self.section.optimizers:
             optimizers = ", ".join(self.section.optimizers)
             remarks.append(f"{no_row} used {optimizer.name}, only {optimizers}")

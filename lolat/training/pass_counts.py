@@ -101,7 +101,8 @@ def shares(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     """Return the share of each operation's backward pass that runs, and the repetitions of its forward
     pass.
 
-    Both are (operations,); each of the two gradients of an operation with a kernel is half.
+    Both are (operations,) arrays. An operation with a kernel has two gradients, each half of its backward
+    pass.
     """
     part = backward_of(graph)
     back = [part.share(graph, i) for i in range(len(graph.operations))]

@@ -103,7 +103,8 @@ class DecoderPasses:
             )
         if frozen > d.layers:
             raise InputError(
-                f"{arg('tune')} frozen:{frozen}: {d.name} has {d.layers} layers; expected no more"
+                f"{arg('tune')} frozen:{frozen}: {d.name} has {d.layers} layers; expected no more",
+                code="tune",
             )
         if d.positions:
             object.__setattr__(self, "decoder", replace(d, positions=max(d.positions, self.length)))

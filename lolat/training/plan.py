@@ -12,7 +12,7 @@ import numpy as np
 from lolat.device.execution_modes import as_written
 from lolat.device.file import OF_TRAINING, DeviceFile
 from lolat.device.profile_remarks import LAID_BY_COMPILER
-from lolat.device.remedies import lacks
+from lolat.device.remedies import lacking_error
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.images import has_convolutions
@@ -53,7 +53,7 @@ def training_of(device: Device) -> TrainingPredictor:
     if file.training is not None:
         return MeasuredTraining(file, source)
     if not file.has_latencies:
-        raise lacks(file, source, OF_TRAINING)
+        raise lacking_error(file, source, OF_TRAINING)
     return EstimatedTraining(file) if file.kernels else ForwardTraining(file, source)
 
 

@@ -65,7 +65,9 @@ class TrainingQuestion(RunAs):
                 raise InputError(f"{given}: {why}", code="given-twice")
         if self.samples is self.tokens is None and self.epochs != 1:
             data = f"{arg('samples')} or {arg('tokens')}"
-            raise InputError(f"{arg('epochs')} without {data}: expected the data of an epoch too")
+            raise InputError(
+                f"{arg('epochs')} without {data}: expected the data of an epoch too", code="epochs"
+            )
         has_bound = not (self.max_hours is self.samples is self.tokens is None)
         if self.max_dollars and self.price_per_hour == 0 and not has_bound:
             why = "buys any number of samples; give a price, or the data that is trained on"

@@ -46,7 +46,8 @@ class TrainingRun:
             as_whole(self.validation, "validation_samples")
         if self.samples is None and self.validation is not None:
             raise InputError(
-                f"{arg('validation_samples')} without {arg('samples')}: expected both, or none"
+                f"{arg('validation_samples')} without {arg('samples')}: expected both, or none",
+                code="validation-samples",
             )
         self.check_batch(1)
         check_given(coverage=self.coverage)
@@ -120,9 +121,9 @@ class TrainingRun:
         as_whole(devices, "replicas")
         batches = self.accumulate * devices
         if self.samples is not None and self.batch_size * batches > self.samples:
-            times = f"{self.accumulate} x " * (self.accumulate > 1)
+            times = f"{self.accumulate} x " if self.accumulate > 1 else ""
             data = self.data or plural(self.samples, "sample")
-            fewer = " or fewer of them" * (batches > 1)
+            fewer = " or fewer of them" if batches > 1 else ""
             most = self.samples // batches
             raise InputError(
                 f"{arg('batch_size')}: {devices} x {times}a batch of {self.batch_size:,} is more than "
@@ -176,7 +177,7 @@ class TrainingLimits:
         """Return the limits behind the words `before`, else "within", or "surely within"; "" without
         limits.
         """
-        before = before or f"{' surely' * self.sure} within"
+        before = before or (" surely within" if self.sure else " within")
         words = [] if self.max_hours is None else [f"{self.max_hours:g} h"]
         words += [] if self.max_dollars is None else [f"${self.max_dollars:g}"]
         return f"{before} {', '.join(words)}" if words else ""

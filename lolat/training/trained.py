@@ -73,12 +73,14 @@ def data_of(trained: Trained, asked: TrainingQuestion) -> TrainingData:
     if useful > length:
         raise InputError(
             f"{arg('mean_tokens')} {useful:g}: more than the {length:,} tokens of a sequence; "
-            "expected the mean of the samples, each of which is padded to a sequence"
+            "expected the mean of the samples, each of which is padded to a sequence",
+            code="mean-tokens",
         )
     if asked.tokens is None:
         return TrainingData(asked.samples, length, useful)
     if asked.samples is not None:
         raise InputError(
-            f"{arg('tokens')} and {arg('samples')}: both say how much data; expected one"
+            f"{arg('tokens')} and {arg('samples')}: both say how much data; expected one",
+            code="tokens",
         )
     return TrainingData(max(math.ceil(asked.tokens / useful), 1), length, useful)

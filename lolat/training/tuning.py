@@ -67,7 +67,8 @@ class Tuning:
                 f"{arg('tune')} {shortened(text)!r}: expected full, lora:RANK such as lora:16 (or "
                 "lora:16:bf16: adapters in bfloat16), frozen:N "
                 "(freezes the first N layers or blocks) or frozen (freezes all but the last layer)"
-                f"{NO_QLORA * text.strip().lower().startswith('qlora')}"
+                f"{NO_QLORA * text.strip().lower().startswith('qlora')}",
+                code="tune",
             )
         _, all_frozen, lora, number, half = found.groups()
         if lora:
@@ -149,7 +150,8 @@ def _tuned(graph: Graph, tuning: Tuning) -> Graph:
         if tuning.frozen >= len(every):
             raise InputError(
                 f"{arg('tune')} frozen:{tuning.frozen}: {shortened(graph.name)} has "
-                f"{plural(len(every), 'block')}; expected fewer, or frozen for all but its last layer"
+                f"{plural(len(every), 'block')}; expected fewer, or frozen for all but its last layer",
+                code="tune",
             )
         begin, end = every[tuning.frozen - 1][0][-1] + 1, len(operations)
         frozen = {t for o in operations[:begin] for t in o.inputs}

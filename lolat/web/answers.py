@@ -25,6 +25,7 @@ from lolat.llm.answer import BREAKDOWN, ServingConfig
 from lolat.llm.compare import side_by_side
 from lolat.llm.decoder import Decoder
 from lolat.llm.question import ServingQuestion
+from lolat.llm.refusal import refusal_of
 from lolat.parameters import BEST
 from lolat.report.cost import cost_parts, costs_parts, noted_lines
 from lolat.report.cost_table import facts_of_training, likely_words
@@ -76,7 +77,6 @@ Values = dict[str, Any]
 BEYOND = "not within the limits"
 ROUNDED = 5e-4
 """A share that is written as 0.0 %."""
-"""Choices of `Costs` that are not among its rows."""
 
 
 def card(
@@ -102,7 +102,7 @@ def _mode(question: Values) -> Values:
 
 
 def model_as_asked(form: Form, device: ListedDevice, question: Values) -> Model:
-    """The device's model in the execution mode asked for; "fastest" keeps its own precision.
+    """The device's profile in the execution mode asked for; "fastest" keeps its own precision.
 
     A launch overhead applies to the devices that have a host, if any has one.
     """
@@ -328,11 +328,13 @@ def _given(form: Form, question: Values) -> dict[str, Any]:
 
 
 def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -> Card:
-    asked, no, told = _given(form, question), list[str](), ()
+    asked, no, told = _given(form, question), list[str](), list[str]()
     try:
         answer = device.model.llm(decoder, **asked)
     except AnswerIsNo as error:
-        no, answer, told = [form.words(error)], error.data["made"], error.data["told"]
+        if (refusal := refusal_of(error)) is None:
+            raise
+        no, answer, told = [form.words(error)], refusal.made, refusal.remarks
     # Of several rates the last is the largest, so that the rows of devices are of one load.
     row, bests = answer.chosen, list[ServingConfig]()
     if row.request_rate and answer.bests:

@@ -76,8 +76,8 @@ def known_as(key: str, model: Device) -> str:
     For a profile of language models, the framework in place of the source.
     """
     file = model.file
-    if file.llm and not file.has_latencies:
-        return plain(f"{file.product} ({file.llm['framework']})")
+    if (served := file.served_on) and not file.has_latencies:
+        return plain(f"{file.product} ({served.framework})")
     form = f" ({file.other_form.topic})" if file.other_form else ""
     words, own = plain(model.device) + form, plain(key)
     more = words.removeprefix(own)
@@ -85,7 +85,7 @@ def known_as(key: str, model: Device) -> str:
 
 
 def argument_of(path: Path) -> str:
-    """A model file as an argument: its name, or else its path."""
+    """A profile as an argument: its name, or else its path."""
     with contextlib.suppress(LolatError, OSError):
         if find_model(path.stem).resolve() == path:
             return path.stem

@@ -33,10 +33,10 @@ Query = Iterable[tuple[str, str]]
 
 
 class Pages:
-    """Makes pages; holds what they share: the networks, and the model files to list."""
+    """Makes pages; holds what they share: the networks, and the profiles to list."""
 
     def __init__(self, networks: NetworkCache, named: Sequence[Path] = ()) -> None:
-        """`named`: model files to list besides the local and the bundled ones."""
+        """`named`: profiles to list besides the local and the bundled ones."""
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
         self.networks, self.named = networks, named
@@ -49,7 +49,7 @@ class Pages:
         self._environment.filters |= {word.__name__: word for word in WORDS}
 
     def form(self, query: Query) -> Form:
-        """The form as it was typed. InputError if a folder of models cannot be read."""
+        """The form as it was typed. InputError if a folder of profiles cannot be read."""
         return Form(query, devices(self.named))
 
     def page(self, query: Query, upload_error: str = "") -> str:

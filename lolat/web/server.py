@@ -117,7 +117,7 @@ class Answers:
 
 
 def create_app(named: Sequence[Path] = (), networks: NetworkCache | None = None) -> Starlette:
-    """The application; `named`: model files to list besides local and bundled ones."""
+    """The application; `named`: profiles to list besides local and bundled ones."""
     answers = Answers(Pages(networks or NetworkCache(), named))
     static = StaticFiles(directory=Path(str(files("lolat.web").joinpath("static"))))
     routes = [
@@ -135,7 +135,7 @@ def create_app(named: Sequence[Path] = (), networks: NetworkCache | None = None)
 HOST = "127.0.0.1"
 """Never another one: the page reads files that it is given, and has no password."""
 END_S = 5
-"""Requests that are open when the server ends have so long."""
+"""Seconds in which requests that are open can end when the server ends."""
 
 
 def serve(port: int, named: Sequence[Path], announce: Callable[[str], None]) -> None:
@@ -148,7 +148,8 @@ def serve(port: int, named: Sequence[Path], announce: Callable[[str], None]) -> 
     except OSError as error:
         raise InputError(
             f"port {port} cannot be used ({error.strerror}); give another {arg('port')}, or 0 for any free "
-            "one"
+            "one",
+            code="port",
         ) from None
     with listening:
         app = create_app(named)

@@ -131,7 +131,7 @@ def with_dashes(option: str) -> str:
     return f"{arg(name)} {value}".rstrip()
 
 
-def has(name: str, option: str) -> bool:
+def has_option(name: str, option: str) -> bool:
     """True if a backend has an option, such as `half` or `threads=2`."""
     return option in BACKENDS[name].options or option.startswith(THREADS)
 
@@ -141,7 +141,7 @@ def join_name(name: str, options: Collection[str] = ()) -> str:
     if name not in BACKENDS:
         raise InputError(f"no backend {name!r}; this version has {', '.join(sorted(BACKENDS))}")
     own = BACKENDS[name].options
-    if unknown := [with_dashes(o) for o in options if not has(name, o)]:
+    if unknown := [with_dashes(o) for o in options if not has_option(name, o)]:
         known = ", ".join(map(with_dashes, (*own, "threads")))
         raise InputError(f"the {name} backend has no {', '.join(unknown)}; it has {known}")
     threads = [o for o in options if o.startswith(THREADS)]
@@ -154,8 +154,8 @@ def split(backend: str) -> tuple[str, list[str]]:
     return name, options
 
 
-def of_model(environment: Mapping[str, Any]) -> str:
-    """The backend that a model was learned with, its options too; TensorFlow if the file does not say."""
+def backend_of(environment: Mapping[str, Any]) -> str:
+    """The backend that a profile was learned with, its options too; TensorFlow if the file does not say."""
     name = str(environment.get("framework", "tensorflow"))
     known = BACKENDS[name].options if name in BACKENDS else ()
     options = [o for o in known if environment.get(o) is True]
@@ -173,9 +173,12 @@ def threads_of(backend: str, device: str) -> int | None:
     if device == "cpu" and digits.isdecimal() and 1 <= int(digits) <= cpu_count():
         return int(digits)
     if device != "cpu":
-        raise InputError(f"{arg('threads')} {digits} is for `lolat learn cpu`; leave it out")
+        raise InputError(
+            f"{arg('threads')} {digits} is for `lolat learn cpu`; leave it out", code="threads"
+        )
     raise InputError(
-        f"{arg('threads')} {digits}: expected a number of this process' processors, 1 to {cpu_count()}"
+        f"{arg('threads')} {digits}: expected a number of this process' processors, 1 to {cpu_count()}",
+        code="threads",
     )
 
 
@@ -230,7 +233,7 @@ def check_runs(backend: str, spec: str, graph: Graph) -> None:
 def _of_another(spec: str, name: str, how: str = "") -> NetworkError:
     return NetworkError(
         f"{shortened(spec)!r} is no network of the {name} backend, which runs only those of its framework; "
-        f"take a model that was learned with the network's own{how}"
+        f"take a profile that was learned with the network's own{how}"
     )
 
 

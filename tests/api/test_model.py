@@ -19,7 +19,7 @@ from benchmarks import published_figures
 from lolat.api import choosing, loading, profile_names, serving
 from lolat.api.model import Model
 from lolat.api.predicting import exceeded
-from lolat.api.sheets import of_sheet
+from lolat.api.sheets import model_of_sheet
 from lolat.api.table_rows import Comparison, compare_blocks
 from lolat.device.limits import Limits
 from lolat.errors import InputError, ModelFileError, arg
@@ -465,7 +465,7 @@ def test_a_damaged_file_is_no_reason_to_refuse_a_question_about_another(
 @pytest.mark.parametrize("name", ["a10", "a10g", "l4", "l40s", "b200", "h200", "mi250", "mi300x"])
 def test_a_bundled_file_by_a_data_sheet_is_that_of_today(name: str) -> None:
     """Nothing was measured for it, so that it has to follow the sheet and the fit."""
-    stored, fitted = (m.file.kernels for m in (Model.load(name), of_sheet(name)))
+    stored, fitted = (m.file.kernels for m in (Model.load(name), model_of_sheet(name)))
     assert stored is not None
     assert fitted is not None
     assert (stored.classes, stored.tf32) == (fitted.classes, fitted.tf32)
@@ -499,7 +499,9 @@ def test_nine_in_ten_published_times_lie_inside_the_interval_of_a_data_sheet() -
         r for r in read_table(published_figures.FIGURES, ("gpu", "network"), rows="network")
         if r["pass"] == "inference" and r["precision"] in ("fp32", "tf32")
     ]  # fmt: skip
-    sheets = {gpu: of_sheet(published_figures.MODELS[gpu]) for gpu in {row["gpu"] for row in rows}}
+    sheets = {
+        gpu: model_of_sheet(published_figures.MODELS[gpu]) for gpu in {row["gpu"] for row in rows}
+    }
     keys = {(row["network"], row.whole("input_size")) for row in rows}
     graphs, inside = {key: lolat.read(*key) for key in keys}, []
     for row in rows:

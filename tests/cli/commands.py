@@ -161,7 +161,7 @@ class Measuring:
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Let `evaluate` and `doctor` measure with this."""
         real = environment.differences
-        patch.setattr(environment, "others", self.watch)
+        patch.setattr(environment, "other_programs", self.watch)
         patch.setattr("lolat.api.measuring.runners.Runner", self.runner)
         patch.setattr(check, "references_of", self.references_of)
         patch.setattr(check, "read_cases", self.read_cases)

@@ -1,4 +1,4 @@
-"""What the tests of the commands share: the command line, and a model file to ask."""
+"""What the tests of the commands share: the command line, and a profile to ask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lolat fit` as a user would: from a model file, from tables of blocks, of operations, of networks."""
+"""`lolat fit` as a user would: from a profile, from tables of blocks, of operations, of networks."""
 
 from __future__ import annotations
 

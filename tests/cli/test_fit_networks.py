@@ -308,7 +308,7 @@ def test_old_points_and_new_ones_and_what_else_the_file_knows(
     assert first["latency_ms"] == pytest.approx(own_by_hand(name, *OWN[0], 1), abs=1e-5)
     for section in ("spaces", "environment", "noise", "device"):
         assert made[section] == old[section], section
-    again = tmp_path / "again.json"  # which is one model file like any other
+    again = tmp_path / "again.json"  # which is one profile like any other
     lolat.done("fit", out, "--output", again)
     assert {**read(again).document, "name": "mine"} == made
 

@@ -105,7 +105,7 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
         return [], where, CALM, [], None
 
     monkeypatch.setattr("lolat.microbench.choice.pick", pick)
-    monkeypatch.setattr("lolat.microbench.choice.look", lambda *_: name)
+    monkeypatch.setattr("lolat.microbench.choice.environment_in_child", lambda *_: name)
     monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
     monkeypatch.setattr("lolat.microbench.environment.cpu_model", lambda: "EPYC")
     monkeypatch.setattr("lolat.microbench.environment.cpu_count", lambda: 2)

@@ -207,7 +207,7 @@ def test_a_model_of_another_gpu_is_left_as_it_is(
     """A second GPU of the same machine, say."""
     own = {"device": "gpu", "device_name": "NVIDIA L4", "framework": "tensorflow"}
     machine.environment = {**ENVIRONMENT, **own}
-    monkeypatch.setattr("lolat.microbench.choice.look", lambda *_: own)
+    monkeypatch.setattr("lolat.microbench.choice.environment_in_child", lambda *_: own)
     ask = ("learn", "gpu", "--backend", "tensorflow", "--output", output)
     write(
         output,

@@ -45,7 +45,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
 
 
 def test_no_models_yet(lolat: Command, folders: tuple[Path, Path]) -> None:
-    assert lolat.text("models") == "no models yet: learn one with `lolat learn cpu`\n"
+    assert lolat.text("models") == "no profiles yet: learn one with `lolat learn cpu`\n"
     assert "no profile of this machine yet" in lolat.refused("show", "local")
     (folders[0] / "cpu.json.journal.jsonl").touch()
     assert "a `lolat learn` still runs, or was interrupted: give it again" in lolat.refused(

@@ -149,7 +149,7 @@ OF_MODEL = {
     "rtx-4090-amp": {"--precision": "fp32"},
     "rtx-4090-amp-compiled": {"--precision": "fp32"},
 }
-"""Model file -> values that differ from how it answers without them."""
+"""Profile -> values that differ from how it answers without them."""
 COST = "--batch-size 4 --samples 1000 --price-per-hour 2 --replicas 1,2"
 NO_LATENCIES = ("epochs.json", "cells.json", "gpu.json")
 FITTED = (
@@ -180,7 +180,7 @@ JUDGED = (
 
 
 def calls() -> Iterator[Call]:
-    """A call of each command for each kind of model file and of network that it answers for.
+    """A call of each command for each kind of profile and of network that it answers for.
 
     The commands read networks with one function: `predict` is asked of each kind, and `cost` of it on one
     device; the others, which tell the same of it, of one that has counts, images of an open size, or text.

@@ -1,4 +1,4 @@
-"""A folder with a network of each kind, a model file of each kind, and tables of each kind."""
+"""A folder with a network of each kind, a profile of each kind, and tables of each kind."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ MODELS = {
     "compiled": "rtx-4090-amp-compiled", "training": "epyc-2t", "sheet": "sheet.json",
     "epochs": "epochs.json", "space": "cells.json", "llm": "gpu.json",
 }  # fmt: skip
-"""Kind of model file -> one."""
+"""Kind of profile -> one."""
 
 
 def make(folder: Path) -> None:

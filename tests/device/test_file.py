@@ -1,4 +1,4 @@
-"""A model file: what is accepted, what is refused, written whole or not at all, sections added."""
+"""A profile: what is accepted, what is refused, written whole or not at all, sections added."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lolat.device.file import (
     read,
     write,
 )
-from lolat.device.remedies import lacks
+from lolat.device.remedies import lacking_error
 from lolat.errors import InputError, LolatError, ModelFileError
 from tests import synthetic
 from tests.strategies import models
@@ -76,7 +76,7 @@ def small() -> dict[str, Any]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A model file that is there already."""
+    """A profile that is there already."""
     write(tmp_path / "model.json", small())
     return tmp_path / "model.json"
 
@@ -271,7 +271,7 @@ def test_a_model_without_inference(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_lacking_section_has_its_command(section: str, command: str) -> None:
     where = {"device": "gpu", "framework": "torch"}
-    error = lacks(
+    error = lacking_error(
         DeviceFile(new_document("a", "b", where) | {"spaces": {"darts": {}}}), "a b.json", section
     )
     assert "a b.json knows networks of darts, but no" in str(error)

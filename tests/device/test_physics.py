@@ -26,7 +26,7 @@ SHEETS = {
     "v100": "V100 PCIe 32 GB", "rtx-3090": "RTX 3090", "rtx-4090": "RTX 4090", "rtx-5090": "RTX 5090",
     "rtx-pro-6000": "RTX PRO 6000 Max-Q",
 }  # fmt: skip
-"""Beginning of the names of bundled models -> row of gpus.csv, by hand."""
+"""Beginning of the names of bundled profiles -> row of gpus.csv, by hand."""
 PEAKS = {"fp32": "fp32_tflops", "tf32": "tf32_tflops", "amp": "half_tflops", "fp16": "half_tflops",
          "bf16": "half_tflops"}  # fmt: skip
 SIDES = (64, 1024, 16384)  # of products; the square is the number of elements of what only moves

@@ -1,4 +1,4 @@
-"""Properties of every formula on counts, and formulas in a model file."""
+"""Properties of every formula on counts, and formulas in a profile."""
 
 from __future__ import annotations
 

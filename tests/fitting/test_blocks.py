@@ -1,4 +1,4 @@
-"""From points to a model file: what is fitted, what is left out, what is said of it."""
+"""From points to a profile: what is fitted, what is left out, what is said of it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from lolat.graph import work as c
 from lolat.graph.dtypes import SIZES
 from lolat.graph.kinds import KINDS
 from lolat.graph.modes import Launch, Mode
-from lolat.graph.work import Workload, at, step_table, work_of
+from lolat.graph.work import Workload, step_table, work_of, workload_at
 from tests.synthetic import one
 
 HALF, AMP, COMPILED = Mode("float16"), Mode("amp"), Mode("amp", "compiled")
@@ -267,7 +267,7 @@ def test_a_recurrent_layer_multiplies_at_every_step() -> None:
 def test_a_table_is_for_every_batch_size(mode: Mode) -> None:
     for graph in (convolutional(), attention()):
         table = step_table(graph, mode)
-        one, eight = at(table, 1), at(table, 8)
+        one, eight = workload_at(table, 1), workload_at(table, 8)
         assert list(eight.macs) == pytest.approx(list(8 * one.macs))
         fixed = table[:, 7]
         assert list(eight.bytes - fixed) == pytest.approx(list(8 * (one.bytes - fixed)))

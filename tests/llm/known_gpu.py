@@ -86,7 +86,7 @@ def section(**changes: Any) -> ServingSection:
 
 
 def document(known: ServingSection | None = None) -> dict[str, Any]:
-    """A model file that knows nothing but language models."""
+    """A profile that knows nothing but language models."""
     where = {"device": "unknown", "source": "made up"}
     llm = {"llm": msgspec.to_builtins(known or section())}
     return new_document("made-up", "made-up (vllm)", where) | llm

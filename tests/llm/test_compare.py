@@ -130,7 +130,7 @@ def test_rejected_devices_keep_why_and_the_nearest_is_first() -> None:
             try:
                 return model.llm(config, **asked | {"max_tpot_ms": limit})
             except AnswerIsNo as no:
-                no.data["links"] = host
+                no.data["refusal"] = replace(no.data["refusal"], slow_host=host)
                 raise
 
         return llm

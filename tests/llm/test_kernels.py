@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lolat.llm.decoder import WEIGHT_BYTES
-from lolat.llm.gpu import lacks, specs_of
+from lolat.llm.gpu import lacks_rate, specs_of
 from lolat.llm.kernel_models import KERNEL_MODELS
 from lolat.llm.kernels import EVEN, HALF, Loads
 from tests.llm.known_gpu import DTYPES, SHEET, SPECS, kernel_ms, random_rows, terms
@@ -86,8 +86,8 @@ def test_a_large_product_takes_its_flops(dtype: str) -> None:
 def test_a_data_type_that_a_gpu_lacks_is_computed_in_half_precision() -> None:
     assert SPECS.rates["nvfp4"] == SPECS.rates["bfloat16"] == 1e12  # FLOPs a ms
     assert SPECS.rates["fp8_block"] == 2e12
-    assert lacks(SHEET, "nvfp4")
-    assert not lacks(SHEET, "int4_wo")
+    assert lacks_rate(SHEET, "nvfp4")
+    assert not lacks_rate(SHEET, "int4_wo")
     assert specs_of(SHEET).link == 4e8
 
 

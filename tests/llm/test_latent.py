@@ -21,6 +21,7 @@ from lolat.llm.gpu import GPU, ServedRow
 from lolat.llm.load import Load
 from lolat.llm.names import find_decoder
 from lolat.llm.operation_tables import read_operations
+from lolat.llm.refusal import no_room
 from lolat.llm.served_rows import read_served
 from lolat.llm.server import Server
 from lolat.llm.steps import (
@@ -359,7 +360,7 @@ def test_data_types_as_published() -> None:
 
 def test_what_does_not_fit_is_told_by_its_smallest_layout() -> None:
     """671 G parameters of a byte each, a few of two; groups of attention would copy those of attention."""
-    no = str(load("h100-vllm").llm("deepseek-r1", request_rate=2).no_room())
+    no = str(no_room(load("h100-vllm").llm("deepseek-r1", request_rate=2)))
     (gib,) = re.findall(r"does not fit; its weights take (\d+) GiB on 8 GPUs", no)
     assert 1.0 < float(gib) * 2**30 / 671e9 < 1.03
     assert "data parallel" not in no

@@ -20,7 +20,7 @@ from lolat.llm.answer import ServingConfig
 from lolat.llm.decoder import DTYPES
 from lolat.llm.load import Load
 from lolat.llm.question import ServingQuestion
-from lolat.llm.rates import least, rate_at, step_of
+from lolat.llm.rates import least_within, rate_at, step_of
 from lolat.llm.server import RequestTimes, Server
 from lolat.report.llm import holds_words, llm_lines, llm_parts
 from lolat.report.llm_offers import chance_words, rounded_down
@@ -226,7 +226,7 @@ def test_limits_that_the_times_keep_and_not_their_intervals_are_not_surely_kept(
     for factor, words in ((1.001, "not surely fast enough"), (0.999, "too slow")):
         with pytest.raises(AnswerIsNo) as caught:
             MODEL.llm(LARGE, **ask, max_tpot_ms=factor * alone.tpot_ms, sure=90)
-        assert caught.value.data["short"].startswith(f"{words} on 1 GPU: ")
+        assert caught.value.data["refusal"].short.startswith(f"{words} on 1 GPU: ")
 
 
 @pytest.mark.parametrize("limit", [100.0, 160.0])
@@ -297,7 +297,7 @@ def test_too_few_gpus_name_those_that_suffice(load: dict[str, Any]) -> None:
     told = f"; {enough.gpus_words} {keep} them, ${1460 * enough.gpus:,} a month"
     assert told in str(caught.value)
     assert (f" (ask with gpus {enough.gpus})" in str(caught.value)) == ("concurrency" in load)
-    assert told in caught.value.data["short"]
+    assert told in caught.value.data["refusal"].short
 
 
 @pytest.mark.parametrize("sure", [None, 90])
@@ -404,7 +404,7 @@ def test_it_finds_what_looking_at_every_number_finds(low: int, data: st.DataObje
         looked.append(number)
         return number >= right
 
-    assert least(low, high, keeps) == right
+    assert least_within(low, high, keeps) == right
     assert len(looked) <= 26  # twice those of halving
 
 

@@ -23,6 +23,6 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """A fake device that every run measures, in place of this machine."""
     fake = FakeDevice()
     monkeypatch.setattr("lolat.microbench.runner.WorkerProcess", fake.start)
-    monkeypatch.setattr("lolat.microbench.environment.others", lambda: 0.0)
+    monkeypatch.setattr("lolat.microbench.environment.other_programs", lambda: 0.0)
     monkeypatch.setattr("lolat.microbench.learn.probe", fake.probe)
     return fake

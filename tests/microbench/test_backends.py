@@ -40,9 +40,9 @@ def test_a_backend_with_options_is_one_word(
     monkeypatch.setattr(backends, "cpu_count", lambda: 12)
     assert backends.threads_of(written, "cpu") == threads
     where = {"framework": name, **dict.fromkeys(flags, True), "channels_last": False, "threads": 3}
-    assert backends.of_model(where) == plain, "as many threads as there were, unasked"
+    assert backends.backend_of(where) == plain, "as many threads as there were, unasked"
     if threads:
-        assert backends.of_model({**where, "threads_asked": threads}) == written
+        assert backends.backend_of({**where, "threads_asked": threads}) == written
 
 
 @pytest.mark.parametrize(

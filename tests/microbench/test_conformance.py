@@ -440,7 +440,7 @@ def test_a_tiny_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [(p.name, p.batch_size) for p in points] == [("a", 1), ("a", 2), ("b", 1), ("net", 1)]
     assert [len(p.reference_ms) for p in points] == [2, 2, 2, 0], "a network before each of a block"
     assert all(p.latency_ms > 0 for p in points)
-    assert backends.of_model(where) == name
+    assert backends.backend_of(where) == name
     assert 0 < noise["quiet"] <= noise["busy"]
     cores = environment.core_count() if name.startswith("onnxruntime") else None
     assert where["threads"] == (cores or len(os.sched_getaffinity(0)))

@@ -88,7 +88,7 @@ def test_a_container_may_have_less(tmp_path: Path, files: dict[str, str], answer
     assert environment.available_bytes(tmp_path / "nothing") is None
 
 
-# ---- The machine as a model file has it
+# ---- The machine as a profile has it
 
 
 def test_two_threads_of_a_core_are_one_core(tmp_path: Path) -> None:
@@ -140,10 +140,10 @@ def test_what_others_use_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     files = {f"proc/{pid}/stat": line for pid, line in lines.items()}
     system(tmp_path, {**files, "proc/stat": STAT})
     busy = 100 + 10 + 50 + 3 + 2 + 200 + 20 + 60 + 1 + 4
-    assert environment.others_s((7, 8), tmp_path) == pytest.approx((busy - 66) / 100)
-    assert environment.others_s((7, 9), tmp_path) is None, "9 is not there"
+    assert environment.other_programs_s((7, 8), tmp_path) == pytest.approx((busy - 66) / 100)
+    assert environment.other_programs_s((7, 9), tmp_path) is None, "9 is not there"
     monkeypatch.delattr(os, "sched_getaffinity")
-    assert environment.others_s((7, 8), tmp_path) is None
+    assert environment.other_programs_s((7, 8), tmp_path) is None
 
 
 def test_the_name_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:

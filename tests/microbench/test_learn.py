@@ -111,7 +111,7 @@ def test_a_busy_machine_is_told_of_a_backend_that_runs(
         if request["do"] != "environment":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(environment, "others", lambda: 1.5)
+    monkeypatch.setattr(environment, "other_programs", lambda: 1.5)
     device.at_request, device.error, notes = end, InputError("no such backend"), Watcher()
     with pytest.raises(InputError):
         measure(tmp_path / "j", progress=notes)
@@ -217,7 +217,7 @@ def test_waiting_for_a_calm_moment(
 ) -> None:
     """Calm for three looks on end, or over after 16 seconds."""
     watcher, slept, looks = Watcher(), list[float](), iter(used)
-    monkeypatch.setattr(environment, "others", lambda: next(looks))
+    monkeypatch.setattr(environment, "other_programs", lambda: next(looks))
     learn.wait_until_calm(watcher, 16.0, slept.append)
     assert sum(slept) == slept_s
     assert len(watcher.notes) == len(said)

@@ -1,4 +1,4 @@
-"""The measurements of training, and the section of a model file from visits; a fake worker."""
+"""The measurements of training, and the section of a profile from visits; a fake worker."""
 
 from __future__ import annotations
 

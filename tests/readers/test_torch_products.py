@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lolat.graph.modes import Mode
-from lolat.graph.work import at, step_table
+from lolat.graph.work import step_table, workload_at
 from lolat.readers.torch.reader import read_model
 
 
@@ -58,7 +58,7 @@ def test_a_product_with_what_has_no_batch_is_one_for_all_samples(
     """PyTorch's own run at batch size 6 has the sizes; the first product makes the weights."""
     net = _Computed(shape, multiply).eval()
     graph = read_model(net, example=torch.randn(1, *sample))
-    steps = at(step_table(graph, Mode()), 6)
+    steps = workload_at(step_table(graph, Mode()), 6)
     with torch.no_grad(), _Shapes() as shapes:
         net(torch.randn(6, *sample))
     last = [

@@ -19,7 +19,7 @@ from lolat.microbench.timing import JobLatency, Latencies
 from lolat.report.device import learned
 from lolat.report.evaluation import doctor_lines
 from lolat.report.tables import lines_of
-from lolat.units import off
+from lolat.units import deviation
 from tests import by_hand
 
 MODEL = Model(by_hand.document())
@@ -168,6 +168,6 @@ def test_another_version_is_said_with_the_times() -> None:
 
 @given(st.lists(st.floats(0.3, 3.0), min_size=1, max_size=5))
 def test_a_verdict_is_the_same_for_faster_and_slower(ratios: list[float]) -> None:
-    near = abs(off(statistics.median(ratios)) - LIMIT)
+    near = abs(deviation(statistics.median(ratios)) - LIMIT)
     if near > 1e-6 and len(ratios) % 2:  # an even number's median is no mirror image
         assert judged(*ratios).verdict == judged(*(1 / r for r in ratios)).verdict

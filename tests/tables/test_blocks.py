@@ -1,4 +1,4 @@
-"""Points: from a table, from a model file, as arrays."""
+"""Points: from a table, from a profile, as arrays."""
 
 from __future__ import annotations
 

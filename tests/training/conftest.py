@@ -1,4 +1,4 @@
-"""The command line, and a model file without training."""
+"""The command line, and a profile without training."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def fit(rows: Sequence[Epoch], folder: Path) -> EpochTraining:
 
 
 def document(**more: Any) -> dict[str, Any]:
-    """A model file with a coefficient for each term, a millionth of 1, 2, 3 ...; `more`: in its section."""
+    """A profile with a coefficient for each term, a millionth of 1, 2, 3 ...; `more`: in its section."""
     return {
         "schema": SCHEMA, "version": FORMAT_VERSION, "name": "V100", "device": "V100",
         "environment": {"device": "V100", "source": "a table of epochs"}, "epochs": section(**more),

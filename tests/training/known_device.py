@@ -1,4 +1,4 @@
-"""A device whose operations take what is easy to work out, as a model file; and a network for it."""
+"""A device whose operations take what is easy to work out, as a profile; and a network for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOKENS, WIDE, NARROW = 128, 256, 128
 
 
 def document(classes: dict[str, Any] | None = None, **entry: Any) -> dict[str, Any]:
-    """A model file of a data sheet; `classes`: further ones, `entry`: more of its entry."""
+    """A profile of a data sheet; `classes`: further ones, `entry`: more of its entry."""
     return {
         "schema": "lolat-model",
         "version": 1,

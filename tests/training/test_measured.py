@@ -1,4 +1,4 @@
-"""Training that was measured: coefficients found again, a model file by hand, what both refuse."""
+"""Training that was measured: coefficients found again, a profile by hand, what both refuse."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_section_holds_its_points_and_is_fitted_again_from_them() -> None:
     assert refitted(spoiled | {"interval": "old"}, "m.json") == stored
 
 
-# ---- Predicting, from a model file made by hand: its parts, added up by hand again.
+# ---- Predicting, from a profile made by hand: its parts, added up by hand again.
 
 RESIDUALS = [0.01 * n for n in range(1, 20)]  # the 18th of 19 is what 90 % stay below
 UPDATE_MS = {"sgd": (0.5, 1e-3), "adam": (2.0, 4e-3)}

@@ -78,7 +78,7 @@ def starts() -> list[StartPoint]:
 
 @functools.cache
 def section(noise: float = 0.02, blocks: int = 60) -> dict[str, Any]:
-    """What a model file has under "training"."""
+    """What a profile has under "training"."""
     where = {"framework": "tensorflow", "framework_version": "2.21.0", "device": "cpu"}
     noises = {"floor": 0.03, "quiet": 0.9, "busy": 1.2}
     made = Points(passes(blocks, noise), updates(), epochs(), starts())

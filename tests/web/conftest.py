@@ -26,7 +26,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a model file into a folder; of a device that takes `slower` times as long."""
+    """Writes a profile into a folder; of a device that takes `slower` times as long."""
 
     def model(folder: str, name: str, slower: float = 1.0, **changes: Any) -> Path:
         document = copy.deepcopy(synthetic.document(name=name, **changes))

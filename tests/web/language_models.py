@@ -30,7 +30,7 @@ def _operation(name: str, dtype: str) -> FittedKernel:
 
 
 def document() -> dict[str, Any]:
-    """A model file that knows nothing but language models."""
+    """A profile that knows nothing but language models."""
     sheet = Sheet(multiprocessors=100, bandwidth_gb_s=2000, memory_gib=80, bf16_tflops=1000,
                   fp8_tflops=2000, link_gb_s=400)  # fmt: skip
     overheads = FrameworkOverheads(kernel_ms=2e-3, fp8_ms=1e-3, block_ms=3e-3, fp4_ms=4e-3, experts_ms=0.01,

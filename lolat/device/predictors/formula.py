@@ -31,7 +31,7 @@ Term = Literal[(*COLUMNS, CONSTANT)]  # type: ignore[valid-type]
 
 
 class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=True):
-    """A predictor of a model file: `t = sum of coefficient * count + constant`, in ms.
+    """A predictor of a profile: `t = sum of coefficient * count + constant`, in ms.
 
     `coefficients`: all >= 0, the constant as CONSTANT; `error`: relative errors on its own points
     ("fitted"), on held-out blocks ("left_out") and on held-out networks ("networks_left_out"). `int8`: a
@@ -198,7 +198,7 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         return in_int8(self.int8, analysis, self.int8_parts(analysis, batch_size))
 
     def to_dict(self) -> dict[str, Any]:
-        """The formula as a model file has it."""
+        """The formula as a profile has it."""
         return as_dict(self)
 
 

@@ -37,7 +37,7 @@ _CONVERSION = INT8_CLASSES.index(CONVERSION)
 
 
 class Factors(msgspec.Struct, frozen=True):
-    """Factors of a scheme in a model file: class of work -> time over that of `parts`.
+    """Factors of a scheme in a profile: class of work -> time over that of `parts`.
 
     `spread`: standard deviation, a logarithm, of its error on blocks held out of the fit; `points`: their
     number.

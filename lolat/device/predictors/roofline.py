@@ -367,15 +367,15 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         host, operations = self.host, int(steps.moves.sum())
         views = len(steps.moves) - operations
         if host is not None and steps.host_ms is not None and steps.host_bound:
-            helps = self.mode.launch != GRAPH and operations > 2 * GRAPH_CALLS
-            graph = " or CUDA graphs (--launch graph)" * helps
+            is_graph_faster = self.mode.launch != GRAPH and operations > 2 * GRAPH_CALLS
+            graph = " or CUDA graphs (--launch graph)" if is_graph_faster else ""
             own = "" if host.source == GIVEN else "; yours: --host-us"
             rest_ms = steps.latency_ms - steps.host_ms
-            faster = (
-                "saves {rest} at most" if rest_ms > LATE * steps.latency_ms else "does not help"
-            )
-            launched = "{operations} operation" + "s" * (operations != 1)
-            launched += (" and {views} view" + "s" * (views != 1)) * bool(views)
+            is_late = rest_ms > LATE * steps.latency_ms
+            faster = "saves {rest} at most" if is_late else "does not help"
+            launched = "{operations} operation" if operations == 1 else "{operations} operations"
+            if views:
+                launched += " and {views} view" if views == 1 else " and {views} views"
             yield Remark(
                 "host-bound",
                 f"the host takes {{took}} to launch {launched}, the device {{runs}} to run them; a "

@@ -41,5 +41,5 @@ class TwoRegime(Formula, frozen=True, kw_only=True, dict=True):
         return self.breakpoint_ms - self.slope * (self.breakpoint_ms - time)
 
     def to_dict(self) -> dict[str, Any]:
-        """The formula as a model file has it, with the offset."""
+        """The formula as a profile has it, with the offset."""
         return super().to_dict() | {"offset_ms": self.breakpoint_ms * (1.0 - self.slope)}

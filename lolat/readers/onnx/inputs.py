@@ -84,7 +84,9 @@ def inputs_of(
 
 
 def _open_past(dims: Mapping[str, Any], axes: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    """Yield the names of open axes, or of their inputs, that are the earlier tokens of a decoder."""
+    """Yield the name of each open axis that counts a decoder's earlier tokens; an unnamed axis has its
+    input's name.
+    """
     for name, on in axes.items():
         for called in (dims[name][a].dim_param or name for a in on if dims[name][a].dim_value < 1):
             if "past" in called.lower():

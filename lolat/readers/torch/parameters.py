@@ -50,7 +50,7 @@ class Ledger:
 
 
 class Parameters:
-    """The parameters of a trace, and of the weights that its operations compute from them.
+    """The parameters that a trace uses, and the weights that its operations compute from parameters.
 
     `trained`: elements of trained parameters; `every`: of all, and of buffers; `still`: frozen constants;
     `computed`: constants computed from others; `aside`: number of elements computed so; `anew`: number of

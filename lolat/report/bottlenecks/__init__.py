@@ -249,7 +249,7 @@ def _changes(answer: Prediction) -> str:
 
 
 def _doubts(answer: Prediction) -> str:
-    """The warnings of a prediction, those of a measured model, the errors on held-out times."""
+    """The warnings of a prediction, those of a measured profile, the errors on held-out times."""
     file = answer.query.model.file
     of_model = () if file.environment.source else file.warnings
     lines = [*dict.fromkeys((*answer.warnings, *of_model))]
