@@ -19,7 +19,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from lolat.errors import InputError, arg, argument_code, without_options
 from lolat.optimizers import OPTIMIZERS
-from lolat.units import as_amount, as_number, in_own_unit, similar, value_words
+from lolat.units import as_amount, as_number, did_you_mean, in_own_unit, value_words
 
 COVERAGE = 0.9  # share of true values inside an interval, if not given
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
@@ -382,8 +382,7 @@ def check_names(question: Callable[..., Any], named: Mapping[str, Any]) -> None:
     """InputError for a name that is no argument of a question."""
     for name in named.keys() - signature(question).parameters.keys():
         known = list(signature(question).parameters)
-        near = similar(name, known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(known)}"
+        hint = did_you_mean(name, {n: n for n in known}, f"expected {', '.join(known)}")
         raise InputError(f"{name}: no such argument; {hint}", code="no-argument")
 
 

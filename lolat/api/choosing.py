@@ -44,8 +44,7 @@ def devices(
 
     `on`: loaded profiles, or names with commas between them; "all": every local and bundled one that
     answers for networks, GPUs by the names of their cards; "a100": the one of that GPU, or `every` one;
-    both in `launch`, eager if None. `question`: has the execution mode. `opened`: `load` if None.
-    ModelFileError.
+    both in `launch`, eager if None. `question`: has the mode. `opened`: None is `load`. ModelFileError.
     """
     names: dict[str, Model | None] = {}
     for given in on:
