@@ -155,7 +155,7 @@ def test_two_times_of_the_same_thing_that_are_far_apart(
 
 
 def test_gpus_in_the_names_of_tables_are_told(lolat: Command, tmp_path: Path) -> None:
-    """Two cards, or one that is not the model's; a form of the same card, a column device: nothing."""
+    """Two cards, or one that is not the profile's; a form of the same card, a column device: nothing."""
     said = []
     for names, name in (
         (["rtx3090.csv", "rtx4090.csv"], "desk"),
@@ -172,7 +172,7 @@ def test_gpus_in_the_names_of_tables_are_told(lolat: Command, tmp_path: Path) ->
         said.append([line for line in found.err.splitlines() if "several GPUs" in line])
     assert [len(lines) for lines in said] == [1, 1, 0, 0]
     assert "RTX 3090 (operations-rtx3090.csv), RTX 4090 (operations-rtx4090.csv)" in said[0][0]
-    assert "RTX 4090 (the model), RTX 3090 (operations-rtx3090.csv)" in said[1][0]
+    assert "RTX 4090 (the profile), RTX 3090 (operations-rtx3090.csv)" in said[1][0]
     path.write_text("\n".join(["op,batch,m,n,k,latency_ms,device", "linear,1,9,9,9,1,RTX 4090"]))
     path = path.rename(tmp_path / "rtx3090.csv")
     found = lolat("fit", path, "--name", "RTX 4090", "--output", tmp_path / "m.json")
