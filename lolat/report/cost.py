@@ -78,7 +78,7 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
     """The lines of `lolat cost`, with its table and the best of its rows."""
     before, table, after = cost_parts(cost)
     no = no_room(cost) if cost.fits is False else cost.missed
-    yield from filter(None, [capitalized(no), *before])
+    yield from filter(None, [capitalized(no), *(sentence.words for sentence in before)])
     if table.rows:
         yield from ("", table, "")
     yield from (*rented_line(table.rows), *after)
@@ -116,28 +116,23 @@ def _alternatives_of(costs: Costs) -> Iterator[Sentence]:
             return
 
 
-def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
+def cost_parts(cost: Cost) -> tuple[list[Sentence], ReportTable, list[str]]:
     """The title and the best options; the table, a row for each number of devices; its parts and prices."""
     # The name of a GPU that serves language models lists the tables of its serving.
     of = cost.model if cost.sequence_length is None else cost.device
     several = len(cost.options) > 1
     sizes = shapes_text(cost.input_sizes)
-    what = " · ".join(filter(None, (plain(cost.network), sizes, batch_words([cost]))))
-    title = f"{what} · {recipe_words(cost)}{_run(cost)}"
+    title = [plain(cost.network), sizes, batch_words([cost]), recipe_words(cost) + _run(cost)]
+    title += [plain(of), training_mode_words(cost) + chosen_words(cost)]
     differ = len({o.memory_bytes for o in cost.options}) > 1
     of_best = f" of {cost.best.devices}" if cost.best.devices > 1 or differ else ""
     is_asked = cost.samples is not None or cost.limits != TrainingLimits()
     is_table = cost.fits is not False and (is_asked or several)
-    before = [
-        " · ".join(
-            filter(None, (title, plain(of), training_mode_words(cost) + chosen_words(cost)))
-        ),
-        *(_choice_lines(cost) if is_table else _iteration_lines(cost)),
-        *_alternative_lines(cost),
-        *update_lines([CostRow(cost, option) for option in cost.timed]),
-    ]
-    table = ReportTable(columns(cost), cost.option_rows if is_table else (), stacked=True)
-    return before, table, [
+    best = _choices(cost) if is_table else map(Sentence, _iteration_lines(cost))
+    others = *_alternative_lines(cost), *update_lines([CostRow(cost, o) for o in cost.timed])
+    rows = cost.option_rows if is_table else ()
+    table = ReportTable(columns(cost, rows), rows, stacked=True)
+    return [Sentence(" · ".join(filter(None, title))), *best, *map(Sentence, others)], table, [
         *legend(cost, table.rows),
         *(_iteration_lines(cost) if is_table else ()),
         f"{byte_size(cost.memory_bytes)} of memory on each device{of_best}, {fit_words(cost)}",
@@ -283,10 +278,10 @@ def _bests(answer: Cost | Costs) -> tuple[tuple[Aim, Any, TrainingLimits], ...]:
     return (CHEAPEST, answer.cheapest, limits), (FASTEST, answer.fastest, limits.of_money)
 
 
-def _best_line(name: str, words: str, best: CostRow, limits: TrainingLimits) -> str:
-    """A line on the best option within limits, and whether it only likely keeps them."""
+def _facts(best: CostRow, limits: TrainingLimits) -> str:
+    """Clauses on the machines of the best option, and whether it only likely keeps the limits."""
     likely = f"; likely{ends_words(best, limits)}" * (verdict_on(best.option, limits) == "likely")
-    return f"{name}{limits.words()}: {words}{across(best.option)}{likely}"
+    return across(best.option) + likely
 
 
 def _sure_line(
@@ -314,10 +309,10 @@ def _faster_words(cheapest: Choice, other: Choice) -> str:
     return f"; {digits(times)} times as fast as the cheapest, for {digits(price)} times the price{updates}"
 
 
-def _choice_lines(cost: Cost) -> Iterator[str]:
-    """Lines on the cheapest and the fastest option, or on that with the most data within limits."""
+def _choices(cost: Cost) -> Iterator[Sentence]:
+    """Sentences on the cheapest and the fastest option, or on that with the most data within limits."""
     if amounts := [row for row in cost.option_rows if row.option.data_within_limits is not None]:
-        yield most_line(amounts)
+        yield Sentence(most_line(amounts))
         return
     if cost.samples is None or cost.prices is None:
         return
@@ -331,15 +326,16 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
             choice = Choice.of(*best)
             cheapest = Choice.of(cost, cost.option(cost.cheapest)) if cost.cheapest else choice
             more = _faster_words(cheapest, choice)
-            line = _best_line(name, cost.summary(devices), best, limits) + more
+            head = f"{name}{limits.words()}: {cost.summary(devices)}"
             rows = cost.option_rows
 
             def words(row: CostRow) -> str:
                 return cost.summary(row.option.devices)
 
             near = nearly_words(best, rows, limits, aim, words)
-            yield "; ".join(filter(None, (line, near)))
-            yield from _sure_line(name, aim, best, rows, limits, words)
+            clauses = (near,) if near else ()
+            yield Sentence(head + _facts(best, limits) + more, clauses, head)
+            yield from map(Sentence, _sure_line(name, aim, best, rows, limits, words))
 
 
 def _price_lines(cost: Cost) -> Iterator[str]:
@@ -400,7 +396,7 @@ def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[Sentence], list[st
     title = f"Training {what} · {recipe}{_run(costs)}"
     listed = ranked(costs)
     listing = listing_of(costs, listed)
-    table = ReportTable(columns(costs), listing.shown, stacked=True)
+    table = ReportTable(columns(costs, listing.shown), listing.shown, stacked=True)
     no_data = [Sentence(no_data_words(costs))] * (
         not costs.samples and costs.limits == TrainingLimits()
     )
@@ -512,9 +508,10 @@ def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
             return choice_words(Choice.of(*row), costs.tells_batch)
 
         is_said = aim is FASTEST and choice == costs.cheapest
-        line = "Fastest: the same" if is_said else _best_line(aim.word, words, best, limits) + more
+        head = "" if is_said else f"{aim.word}{limits.words()}: {words}"
+        line = head + _facts(best, limits) + more if head else "Fastest: the same"
         near = nearly_words(best, listed, limits, aim, of_row)
         clauses = near, alike_words(aim, best, rivals), launch_words(costs, aim, limits)
-        yield Sentence(line, tuple(filter(None, clauses)))
+        yield Sentence(line, tuple(filter(None, clauses)), head)
         yield from map(Sentence, _sure_line(aim.word, aim, best, listed, limits, of_row))
     yield from map(Sentence, update_lines(listed))

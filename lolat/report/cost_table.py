@@ -150,14 +150,14 @@ def chosen_words(cost: Cost) -> str:
     return " (its fastest; --precision takes another)" * (is_chosen and not cost.sequence_length)
 
 
-def columns(answer: Cost | Costs) -> list[Column]:
-    """The columns of a table of one device or of several."""
+def columns(answer: Cost | Costs, rows: Sequence[CostRow]) -> list[Column]:
+    """The columns of a table with these rows of one device or of several."""
     is_one = isinstance(answer, Cost)
     costs = [answer] if isinstance(answer, Cost) else answer.answers
     has_memory = _has_memory(answer)
     has_batch = len({(o.batch_size, c.accumulate) for c in costs for o in c.options}) > 1
     are_unequal = has_batch and len({Choice.of(c, o).in_all for c in costs for o in c.options}) > 1
-    accumulates = len({c.accumulate for c in costs}) > 1
+    accumulates = len({cost.accumulate for cost, _ in rows}) > 1
     is_alike = len({Choice.of(c, o).mode_words for c in costs for o in c.options}) == 1
     # In a comparison of one data set the times tell the speeds.
     speed: Screen = "hidden" if not is_one and answer.samples else "shown"
@@ -275,10 +275,11 @@ def amount_words(option: TrainingPrediction) -> str:
     return f"{quantity(option.data_within_limits)} {of}{ends} in {took}"
 
 
-def likely_words(row: CostRow) -> str:
-    """A clause that a row likely keeps its limits; "" if it surely does or surely does not."""
-    limits = row.cost.limits
-    return f"; likely{limits.words()}" * (verdict_on(row.option, limits) == "likely")
+def limits_words(row: CostRow) -> str:
+    """A clause on the limits that a row keeps, or likely keeps; "" without any."""
+    limits = row.cost.limits.words()
+    clauses = {"yes": f",{limits}" * bool(limits), "likely": f"; likely{limits}"}
+    return clauses.get(verdict_on(row.option, row.cost.limits), "")
 
 
 def nearly_words(

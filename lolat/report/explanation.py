@@ -23,7 +23,7 @@ from lolat.report.prediction import (
     room_lines,
     totals,
 )
-from lolat.report.ranked import apart_words, rated
+from lolat.report.ranked import Sentence, apart_words, rated
 from lolat.report.rows import TERMS, color_of
 from lolat.report.tables import Column, Part, ReportTable, ends_of, interval_head
 from lolat.units import digits, milliseconds, percent, plain, plural, quantity, shapes_text
@@ -248,7 +248,7 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
     yield from note_lines(answer.warnings)
 
 
-def budgets_beside(answers: Mapping[str, BudgetAnswer]) -> tuple[str, ReportTable]:
+def budgets_beside(answers: Mapping[str, BudgetAnswer]) -> tuple[Sentence, ReportTable]:
     """A sentence on the device with the largest answer, and a table of devices, that one first.
 
     `answers`: by device. Batch sizes bound by a limit of time are too close to call if the times of a
@@ -257,7 +257,7 @@ def budgets_beside(answers: Mapping[str, BudgetAnswer]) -> tuple[str, ReportTabl
     order = sorted(answers, key=lambda name: -answers[name].best.value)
     first, value = answers[order[0]], attrgetter("best.value")
     alike = [name for name in order if value(answers[name]) == value(first)]
-    words = f"Largest: {', '.join(alike)}, {first.largest}"
+    head = f"Largest: {', '.join(alike)}, {first.largest}"
     by_time = {
         name: rated(p, 1.0 / p.batch_size)
         for name, a in answers.items()
@@ -265,6 +265,7 @@ def budgets_beside(answers: Mapping[str, BudgetAnswer]) -> tuple[str, ReportTabl
         for p in [a.best.prediction]
     }
     close = apart_words(order[0], by_time, "; ") if order[0] in by_time and not alike[1:] else ""
+    largest = Sentence(head + close, head="" if alike[1:] else head)
     coverages = {a.best.prediction.coverage for a in answers.values()}
     interval = "".join({*map(interval_head, coverages)})
 
@@ -285,4 +286,4 @@ def budgets_beside(answers: Mapping[str, BudgetAnswer]) -> tuple[str, ReportTabl
         Column("limited by", lambda name: next_words(answers[name]), is_text=True),
         Column("measured range", lambda name: range_words(of(name)), is_text=True),
     ]
-    return words + close, ReportTable(columns, order, stacked=True)
+    return largest, ReportTable(columns, order, stacked=True)

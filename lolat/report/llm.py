@@ -43,10 +43,10 @@ DOLLARS = f"$/M tokens: for a million output tokens with their prompts; {MONTH}"
 PRICE = "$/M tokens"
 A_MONTH = "$ a month"
 HOLD = "limits hold to requests/s"
+ROOM_FOR = "room for"
 MEMORY, MEAN_MEMORY = "memory a GPU", "mean memory a GPU"
 SPEED, OF_GPU, IN_ALL = "tokens/s a request", "tokens/s a GPU", "tokens/s in all"
-"""Heads of columns that a comparison shows in another way: prices, the load within limits, memory, speed.
-"""
+"""Heads of columns that a comparison shows in another way: prices, loads, memory, speed."""
 LEGEND = (
     "yes / no: the whole interval keeps / misses the limit; likely / unlikely: only the predicted time "
     "keeps / misses it."
@@ -218,8 +218,8 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
                short="hold to"),
         Column("most a second", lambda r: None if has_room else r.request_rate and r.largest_rate, digits,
                short="most requests/s"),
-        Column("largest load", lambda r: None if arrives else r.tpot_ms and r.largest_concurrency,
-               "{:,}".format, short="room for"),
+        Column(ROOM_FOR, lambda r: None if arrives else r.tpot_ms and r.largest_concurrency,
+               "{:,}".format),
     ]  # fmt: skip
 
 

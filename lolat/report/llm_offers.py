@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from lolat.device.prediction import interval_words
 from lolat.llm.answer import NEAR, ServingConfig
 from lolat.llm.question import ServingQuestion
 from lolat.report.ranked import PROBABLE
-from lolat.units import digits, dollars, percent
+from lolat.units import digits, dollars, milliseconds, percent
 
 EXTRAPOLATED = " (extrapolated, with a wider interval)"
 """Words after a row that surely keeps its limits although its time is extrapolated."""
@@ -18,10 +19,15 @@ def chance_words(row: ServingConfig, asked: ServingQuestion) -> str:
     """A clause on how likely the best row keeps the limits; "" if it surely does, or without limits."""
     if not asked.has_limits or asked.sure is not None or row.is_sure(asked):
         return ""
-    chance, is_rate = row.least_sure(asked)
-    sure = sure_chance(asked)
+    _, is_rate = row.least_sure(asked)
+    return f"; {_kept_words(row, asked)}{' (else requests pile up)' * is_rate}"
+
+
+def _kept_words(row: ServingConfig, asked: ServingQuestion) -> str:
+    """The chance that a row keeps limits which it does not surely keep, in words."""
+    chance, sure = row.least_sure(asked)[0], sure_chance(asked)
     about = f"about {percent(chance)}" if chance < sure else f"just under {percent(sure)}"
-    return f"; keeps the limits with a chance of {about}{' (else requests pile up)' * is_rate}"
+    return f"keeps the limits with a chance of {about}"
 
 
 def chance_cell(row: ServingConfig, asked: ServingQuestion) -> str | None:
@@ -35,6 +41,27 @@ def chance_cell(row: ServingConfig, asked: ServingQuestion) -> str | None:
     return (
         f"< {percent(min(max(chance, 0.05), sure))}" if not 0.0 < chance < sure else percent(chance)
     )
+
+
+def sure_words(row: ServingConfig, asked: ServingQuestion) -> str:
+    """How surely the row of a headline keeps the limits; without limits the interval of its time per token.
+    "" if that is not known, or the question asks for sure rows only.
+    """
+    if not asked.has_limits:
+        token = row.token_times(asked.percentile).token
+        return interval_words(token.ends, asked.coverage, token.ms) if token.ends else ""
+    if chance_cell(row, asked) is None:
+        return ""
+    return "surely keeps the limits" if row.is_sure(asked) else _kept_words(row, asked)
+
+
+def headline_words(row: ServingConfig, asked: ServingQuestion, of: str) -> str:
+    """The words behind a headline: the device or load that it is `of`, without limits the time per token,
+    and how sure it is.
+    """
+    ms = milliseconds(row.token_times(asked.percentile).token.ms)
+    time = "" if asked.has_limits else f"{ms} a token"
+    return ", ".join(filter(None, [of, time, sure_words(row, asked)]))
 
 
 def is_probable(row: ServingConfig) -> bool:

@@ -21,6 +21,7 @@ from lolat.report.llm import (
     OF_GPU,
     OWN_PRICE,
     PRICE,
+    ROOM_FOR,
     SPEED,
     arrival_lines,
     cache_legend,
@@ -43,6 +44,7 @@ from lolat.report.llm_offers import (
     a_month,
     at_load,
     chance_words,
+    headline_words,
     is_probable,
     near_lines,
     other_dtype_lines,
@@ -123,12 +125,16 @@ def price_lines(found: ComparedModels) -> Iterator[str]:
 
 
 def headlines(found: ComparedModels) -> Iterator[tuple[str, str]]:
-    """(GPUs and price of the best row, its device) under each load, with the load if there are several."""
+    """(GPUs and price of the best row, its device and how sure it is) under each load, with the load if
+    there are several.
+    """
     for rows in found.loads.values():
         leaders = found.leaders(rows)
         name = leaders["cheapest"] or leaders["fastest"]
         if name is not None:
-            yield priced_gpus(rows[name]), plain(name) + at_load(rows[name], not found.by_load)
+            row = rows[name]
+            device = plain(name) + at_load(row, not found.by_load)
+            yield priced_gpus(row), headline_words(row, found.asked, device)
 
 
 def verdict_lines(found: ComparedModels) -> Iterator[str]:
@@ -383,7 +389,7 @@ def _columns_of(
         MEMORY: "hidden",
         MEAN_MEMORY: "hidden",
     }
-    screens: dict[str, Screen] = {HOLD: "shown", "largest load": "hidden"}
+    screens: dict[str, Screen] = {HOLD: "shown", ROOM_FOR: "hidden"}
     if first.chosen.request_rate is not None:  # prices of tokens have the ratios of prices a month
         pages[PRICE] = screens[PRICE] = "hidden"
     if found.asked.max_tpot_ms and found.asked.min_tokens_per_s is None:

@@ -26,10 +26,13 @@ PROBABLE = 0.8
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence and its clauses, which a terminal indents below it."""
+    """A sentence and its clauses, which a terminal indents below it; `head`: its first words, if a
+    headline may have them.
+    """
 
     first: str
     clauses: tuple[str, ...] = ()
+    head: str = ""
 
     @property
     def lines(self) -> list[str]:
@@ -40,6 +43,12 @@ class Sentence:
     def words(self) -> str:
         """The whole sentence."""
         return "; ".join((self.first, *self.clauses))
+
+    @property
+    def below_headline(self) -> list[Sentence]:
+        """The sentences that are left below a headline with the first words."""
+        parts = self.first.removeprefix(self.head).lstrip(",;: "), *self.clauses
+        return [Sentence(part[0].upper() + part[1:]) for part in parts if part]
 
 
 class Rated(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import inf
 from shlex import join
 from typing import Any
@@ -28,7 +29,7 @@ from lolat.llm.question import ServingQuestion
 from lolat.llm.refusal import refusal_of
 from lolat.parameters import BEST
 from lolat.report.cost import cost_parts, costs_parts, noted_lines
-from lolat.report.cost_table import facts_of_training, likely_words
+from lolat.report.cost_table import facts_of_training, legend, limits_words
 from lolat.report.explanation import budget_lines, budgets_beside
 from lolat.report.llm import (
     PRICE,
@@ -39,7 +40,7 @@ from lolat.report.llm import (
     priced_gpus,
     row_words,
 )
-from lolat.report.llm_offers import at_load
+from lolat.report.llm_offers import at_load, headline_words, sure_words
 from lolat.report.llms import (
     EACH_LOAD,
     after_lines,
@@ -177,12 +178,12 @@ def _budgets_beside(cards: Sequence[BudgetCard]) -> SideBySide | None:
     found = {card.name: card.answer for card in cards if card.answer}
     if len(found) < 2:
         return None
-    words, table = budgets_beside(found)
+    largest, table = budgets_beside(found)
     best = next(card for card in cards if card.name == table.rows[0])
     noes = by_text((card.name, card.title) for card in cards if not card.answer)
     return SideBySide(
         bests=[(best.title, best.name)],
-        sentences=[Sentence(words)],
+        sentences=largest.below_headline,
         table=table.html("The largest first"),
         lines=[f"{', '.join(names)}: {why}, as said below" for why, names in noes.items()],
     )
@@ -212,21 +213,25 @@ def _training(
         )
         remarks = dict.fromkeys(note for one in cost.answers for note in one.warnings)
         return replace(
-            about, title=several.bests[0][0], facts=several.facts,
+            about, title=several.bests[0][0], bests=several.bests, facts=several.facts,
             sentences=several.sentences, lines=[several.about],
-            table=several.table, after=several.lines, remarks=[*remarks],
+            table=several.table, legend=several.legend, after=several.lines, remarks=[*remarks],
         )  # fmt: skip
     if cost.fits is False:
         return replace(about, title="does not fit", sentences=[Sentence(no_room(cost))])
     before, by_number, after = cost_parts(cost)
-    best = cost.best
+    best, marks = cost.best, [*legend(cost, by_number.rows)]
+    after = [line for line in after if line not in marks]
     title, no = _title_or_refusal(
-        form, cost, cost.summary(best.devices) + likely_words(CostRow(cost, best))
+        form, cost, cost.summary(best.devices) + limits_words(CostRow(cost, best))
     )
+    aims = {"cheapest": cost.cheapest, "fastest": cost.fastest}
+    are = [aim for aim, devices in aims.items() if devices == best.devices]
     return replace(
-        about, title=title, facts=[] if no else [*facts_of_training(cost, best)],
-        sentences=[*map(Sentence, [*no, *before[1:]])], lines=before[:1], after=after,
-        remarks=cost.warnings,
+        about, title=title, bests=[(title, " and ".join(are))] * bool(cost.options[1:] and not no),
+        facts=[] if no else [*facts_of_training(cost, best)],
+        sentences=_below(no, before[1:]), lines=[before[0].first], after=after,
+        legend=marks, remarks=cost.warnings,
         table=by_number.html(f"On {plain(device.key)}, by number of devices"),
     )  # fmt: skip
 
@@ -305,17 +310,25 @@ def _several(form: Form, costs: Costs, caption: str) -> SideBySide:
     title = ""
     if row:
         title = row.cost.summary(row.option.devices) if is_one else Choice.of(*row).words
-        title += likely_words(row)
+        title += limits_words(row)
     found, no = _title_or_refusal(form, costs, title)
-    aim = "cheapest" if costs.cheapest else "fastest"
+    aim, marks = "cheapest" if costs.cheapest else "fastest", [*legend(costs, table.rows)]
     return SideBySide(
         about=said,
         bests=[(found, "" if no else aim)],
         facts=[*facts_of_training(*row)] if row and not no else [],
-        sentences=[*map(Sentence, no), *bests],
+        sentences=_below(no, bests),
         table=table.html(caption) if table.rows else "",
-        lines=after,
+        legend=marks,
+        lines=[line for line in after if line not in marks],
     )
+
+
+def _below(no: Sequence[str], said: Sequence[Sentence]) -> list[Sentence]:
+    """The sentences below a headline, which is the first choice of `said`, or that there is `no` answer."""
+    best = None if no else next((one for one in said if one.head), None)
+    told = (one.below_headline if one is best else [one] for one in said)
+    return [*map(Sentence, no), *chain(*told)]
 
 
 # ---- Language models.
@@ -342,13 +355,20 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
     before, configurations, notes, best = llm_parts(answer)
     title = BEYOND if no else "does not fit"
     is_answer = not no and row.tpot_ms is not None
+    several = bests if bests[1:] else []
+    then = [_token_words(row, answer.asked.percentile)]
     if is_answer:
         title = priced_gpus(row)
+        # Each of several headlines says itself how sure it is.
+        then += [sure_words(row, answer.asked)] * (not several)
     return ServingCard(
         device=device, name=plain(device.key), known=device.name,
         command=_command("llm", form, device), title=title,
-        then=_token_words(row, answer.asked.percentile) if is_answer else "",
-        bests=[(priced_gpus(of), at_load(of, False).strip()) for of in bests] if bests[1:] else [],
+        then="; ".join(filter(None, then)) if is_answer else "",
+        bests=[
+            (priced_gpus(of), headline_words(of, answer.asked, at_load(of, False).strip()))
+            for of in several
+        ],
         sentences=[*map(Sentence, [*no, *best] if is_answer else no)], lines=before,
         table=_on_page(configurations).html(f"On {plain(device.key)}, {load_line(answer.served)}"),
         load=row.load_words, parts=_parts(row) if is_answer else [], row=row,

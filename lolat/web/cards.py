@@ -20,9 +20,9 @@ class Card:
     """The answer of one device.
 
     `name`: the device's; `known`: the profile that answers; `title`: in large letters, `then` below it;
-    `bests`: in its place (title, load) of several loads; `facts`: (name, words) of the row in the last
-    title; `sentences` and `lines` stand before the `table`, which is HTML, `after` and `remarks`, folded
-    if there are many, behind it.
+    `bests`: in its place (title, load or aim); `facts`: (name, words) of the row in the last
+    title; `sentences` and `lines` stand before the `table`, which is HTML, and the `legend` of its marks;
+    `after` and `remarks`, folded if there are many, stand behind it.
     """
 
     device: ListedDevice
@@ -36,6 +36,7 @@ class Card:
     sentences: Sequence[Sentence] = ()
     lines: Sequence[str] = ()
     table: str = ""
+    legend: Sequence[str] = ()
     after: Sequence[str] = ()
     remarks: Sequence[str] = ()
     parts: Sequence[tuple[int, str, float]] = ()
@@ -88,13 +89,15 @@ class SideBySide:
     """Several answers of What fits, trainings or served models beside each other.
 
     `about`: the question; `bests`: (title, name) of the best under each load; `sentences` stand before the
-    `table`, which is HTML, `lines` and `notes` behind it; `cards`: the devices' cards, the best first.
+    `table`, which is HTML, the `legend` of its marks, `lines` and `notes` behind it; `cards`: the devices'
+    cards, the best first.
     """
 
     about: str = ""
     bests: Sequence[tuple[str, str]]
     sentences: Sequence[Sentence]
     table: str
+    legend: Sequence[str] = ()
     lines: Sequence[str]
     command: str = ""
     facts: Sequence[tuple[str, str]] = ()

@@ -205,7 +205,7 @@ TABS = {
             "batch": "batch size", "width": "width: channels of every layer", "resolution": "input size",
         }),
         Field("max_ms", "Time limit, ms", "100"),
-        Field("batch_size", "Batch size", "1", "samples in one pass; where it may change, that of now"),
+        Field("batch_size", "Batch size now", "1", "samples in one pass"),
         OF_INFERENCE,
         SURE,
         *MODE[1:],
@@ -233,9 +233,9 @@ TABS = {
         Field("epochs", "Epochs", "1"),
         replace(BATCH, default="1", hint="several with commas; auto: by speed"),
         replace(REPLICAS, default="8"),
-        *LIMITS,
         Field("tune", "What is trained", "", "empty: all; lora:16 (adapters), frozen:16 (16 layers), "
               "frozen (all but the head)", parse=what_is_tuned),
+        *LIMITS,
         *UPDATE,
         CHECKPOINTING,
         Field("precision", "Precision", "", choices=_of(("amp", "bf16"), "mixed (amp)")),
@@ -246,7 +246,7 @@ TABS = {
               "if each is padded to a sequence; empty: packed"),
         SURE,
         *RENTED,
-    ), OF_TRAINED),
+    ), OF_TRAINED, first=5),
     "llm": Tab("Serving language models", (
         Field("request_rate", "Requests a second", "",
               "that arrive at random; several with commas", 8),

@@ -147,8 +147,8 @@ class Form:
             if name not in self.fields:
                 return f"--{name.replace('_', '-')} {word}".rstrip()
             of = self.fields[name]
-            if word and word in (of.choices or ()):
-                return f'"{of.label}: {word}"'
+            if word and of.choices and word in of.choices:
+                return f'"{of.label}: {of.choices[word]}"'
             if of.parse is bool and of.choices:
                 return f'"{of.label}: {[*of.choices.values()][-1]}" {word}'.rstrip()
             return f"{self._label(name)} {'' if word.isupper() else word}".rstrip()

@@ -213,7 +213,8 @@ def test_devices_beside_each_other_begin_with_the_largest_answer(vary: str, limi
         name: lolat.load(name).budget("timm:resnet50", limit, vary, 4, precision="amp")
         for name in ("a100", "rtx-4090", "l4", "rtx-3090")
     }
-    words, table = budgets_beside(answers)
+    largest, table = budgets_beside(answers)
+    words = largest.words
     assert table.rows == sorted(answers, key=lambda name: -answers[name].best.value)
     first, *others = table.rows
     assert words.startswith(f"Largest: {first}, {answers[first].verdict.partition(' is ')[0]}")

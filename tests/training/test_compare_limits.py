@@ -13,7 +13,7 @@ import lolat as package
 from lolat.errors import AnswerIsNo, InputError
 from lolat.hardware.card_names import short_name
 from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
-from lolat.report.cost_table import likely_words
+from lolat.report.cost_table import limits_words
 from lolat.report.tables import lines_of
 from lolat.training.choice import Choice
 from lolat.training.compare import joined
@@ -346,13 +346,12 @@ def test_a_choice_that_is_sure_for_little_more_is_taken(link_gbps: float, is_nea
     assert found.cheapest == json.loads(json.dumps(found.to_dict()))["cheapest"] == 1 + is_near
     assert re.search(f"cheapest.*: {1 + is_near} device", found.words())
     several = joined([found], {}, None)
-    sentences = [best.first for best in costs_parts(several)[2]]
-    for lines in (cost_parts(found)[0], sentences):
-        cheapest = [line for line in lines if line.startswith("Cheapest")]
+    for said in (cost_parts(found)[0], costs_parts(several)[2]):
+        cheapest = [one.first for one in said if one.first.startswith("Cheapest")]
         assert [", sure: 2 " in line for line in cheapest] == [False] + [True] * (not is_near)
     row = best_row(several) or pytest.fail("no best row")
     assert row[1].devices == found.best.devices == 1 + is_near
-    assert likely_words(row).startswith("; likely within ") == (not is_near)
+    assert limits_words(row).startswith("; likely within ") == (not is_near)
 
 
 @pytest.mark.parametrize("more", [(), ("--sure", 90)])

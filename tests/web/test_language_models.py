@@ -6,7 +6,9 @@ import hashlib
 import html
 import json
 import re
+from math import log
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ import lolat
 from lolat.api.serving import serving_model
 from lolat.errors import AnswerIsNo
 from lolat.io import paths as places
-from lolat.units import digits, dollars, duration, milliseconds, plural
+from lolat.units import between, digits, dollars, duration, milliseconds, percent, plural
 from lolat.web.chart import LOADS
 from lolat.web.fields import OF_LANGUAGE_MODEL
 from tests.web.language_models import CONFIG
@@ -50,7 +52,7 @@ def test_at_first_there_is_an_answer(page: Site, gpu: Path) -> None:
     assert tpot is not None
     assert (
         f"gpu a gpu (vllm) {plural(wanted.chosen.gpus, 'GPU')} {milliseconds(tpot)} a token, "
-        f"{wanted.chosen.load_words} " in page.answer()
+        f"{wanted.chosen.load_words}; 90 % sure of " in page.answer()
     )
     assert page.errors() == {}
     assert page.reader.calls == []
@@ -187,16 +189,48 @@ def test_the_answer_names_gpus_machines_prices_and_headroom(page: Site) -> None:
     assert page.raw.partition('id="brief"')[2].partition("<b>")[2].startswith(title)
 
 
+def test_a_headline_says_how_sure_it_is(gpu: Path, tmp_path: Path) -> None:
+    """Without a limit by its interval, with one 5 % above the time by the chance of a normal error."""
+    (tmp_path / "other.json").write_text(gpu.read_text())
+    asked = f"{TAB}{SMALL}&tensor_parallel=1&concurrency=8"
+    row = lolat.load(gpu).llm("llama-3.1-8b", tensor_parallel=1, concurrency=8).chosen
+    low, high = row.tpot_interval_ms or (0.0, 0.0)
+    ms = row.tpot_ms or 0.0
+    # The upper end is 1.645 standard deviations above the logarithm of the time.
+    error = NormalDist().cdf(log(1.05) / (log(high / ms) / NormalDist().inv_cdf(0.95)))
+    chance = percent(round(20 * error) / 20)
+    with site([gpu, tmp_path / "other.json"]) as page:
+        page.get(f"{asked}&model=gpu")
+        (then,) = re.findall('<p class="then">([^<]*)', page.raw)
+        assert then.endswith(f"; 90 % sure of {between(low, high, ms)}")
+        page.get(f"{asked}&model=gpu&max_tpot_ms={1.05 * ms}")
+        (then,) = re.findall('<p class="then">([^<]*)', page.raw)
+        assert then.endswith(f"; keeps the limits with a chance of about {chance}")
+        page.get(f"{asked}&model=gpu&model=other&max_tpot_ms={1.05 * ms}")
+        title = re.findall('<p class="big">[^<]*<span>([^<]*)', page.raw)[0]
+        assert title == f"gpu, keeps the limits with a chance of about {chance}"
+        assert title in page.raw.partition('id="brief"')[2].partition("</a>")[0]
+        page.get(f"{asked}&model=gpu&model=other&max_tpot_ms={1.1 * high}")
+        assert "<span>gpu, surely keeps the limits</span>" in page.raw
+
+
 def test_a_card_has_a_headline_for_each_rate_and_says_nothing_twice(page: Site, gpu: Path) -> None:
     asked: dict[str, Any] = {"request_rate": (4, 40), "max_tpot_ms": 40.0, "price_per_hour": 2.0}
     found = lolat.load(gpu).llm("llama-3.1-8b", **asked)
     page.get(TAB + SMALL, **asked | {"request_rate": "4,40"})
     best = [found.served[n] for n in found.bests]
     assert [row.request_rate for row in best] == [4, 40]
-    assert re.findall(r'<p class="big of-load">([^<]*) <span>([^<]*)</span>', page.raw) == [
-        (f"{plural(r.gpus, 'GPU')}, {dollars(1460 * r.gpus)} a month", f"at {r.requests_words}")
+    assert re.findall(r'<p class="big of-load">([^<]*) <span>([^<,]*), (\w+)', page.raw) == [
+        (
+            f"{plural(r.gpus, 'GPU')}, {dollars(1460 * r.gpus)} a month",
+            f"at {r.requests_words}",
+            "surely" if (r.tpot_interval_ms or (0, 99))[1] <= 40 else "keeps",
+        )
         for r in best
     ]
+    assert (
+        "limits" not in re.findall('<p class="then">([^<]*)', page.raw)[0]
+    )  # the headlines say it
     card, _, after = page.raw.partition('<section class="card"')[2].partition("<table>")
     sentences = re.findall("<p>([^<]*)</p>", card + after.partition("</section>")[0])
     assert len([*filter(re.compile("Cheapest within the limits").match, sentences)]) == 2
@@ -452,7 +486,7 @@ def test_the_headline_of_a_training_is_the_cheapest_that_fits(page: Site, gpu: P
     best = min(options[1:], key=lambda option: option.dollars or 0.0)
     page.get("?view=decoder&model=gpu", replicas="1,4,8", **asked)
     title = f"{best.devices} devices, {duration(best.total_s or 0)}, {dollars(best.dollars or 0)}"
-    assert f'<p class="big">{title}</p>' in page.raw
+    assert f'<p class="big">{title} <span>cheapest' in page.raw
     assert re.search("<td[^>]*>[^<]* GiB of 79.5 GiB</td>", page.raw)
     page.get("?view=decoder&model=gpu", replicas="1,4,8", max_hours="0.001", **asked)
     assert '<p class="big">not within the limits</p>' in page.raw
@@ -472,8 +506,9 @@ def test_all_trainings_are_one_table_of_the_command(monkeypatch: pytest.MonkeyPa
     options = [o for c in costs["answers"] for o in c["options"]]
     best = min((o for o in options if o["dollars"]), key=lambda option: option["dollars"])
     cheapest = f"{duration(best['total_s'])}, {dollars(best['dollars'])}"
-    assert beside.index(f"Cheapest: {best['devices']} x ") < beside.index("<table>")
-    assert cheapest in beside
+    assert re.search(
+        rf'"big">{best["devices"]} x \S+ {re.escape(cheapest)} <span>cheapest<', beside
+    )
     brief = page.raw.partition('id="brief"')[2].partition("</a>")[0]
     assert cheapest in brief
     assert beside.partition("<tbody>")[2].count("<tr>") == sum(
@@ -504,7 +539,8 @@ def test_each_load_has_a_headline_and_stands_beside_the_device(gpu: Path, tmp_pa
     assert re.findall(r'<p class="big of-load">([^<]*) <span>([^<]*)</span>', beside) == [
         (
             f"{plural(r.gpus, 'GPU')}, {dollars(2 * 730 * r.gpus)} a month",
-            f"gpu at {r.requests_words}",
+            f"gpu at {r.requests_words}, {milliseconds(r.tpot_ms or 0)} a token, "
+            f"90 % sure of {between(*(r.tpot_interval_ms or (0, 0)), r.tpot_ms or 0)}",
         )
         for r in best
     ]

@@ -260,11 +260,32 @@ def test_a_training_is_compared_in_the_precisions_of_the_command() -> None:
             "?view=training&network=Mine&batch_size=64" + "".join(f"&model={n}" for n in names)
         )
         assert "Precisions differ" not in page.answer()
-        _, *titles = re.findall('<p class="big">([^<]*)', page.raw)  # behind the comparison's
+        _, *titles = re.findall('<p class="big">([^<]*?) ?<', page.raw)  # behind the comparison's
     assert titles == [
         ", ".join(["1 device", duration(o.total_s or 0), dollars(o.dollars or 0)])
         for o in (cost.options[0] for cost in command.answers)
     ]
+
+
+def test_the_winner_of_a_training_is_told_once_and_marks_stand_below_their_table(
+    write: Write, laptop: Path
+) -> None:
+    with site([laptop, write("given", "twin", slower=1.02)]) as page:
+        page.get("?view=training&network=Mine&model=twin&model=laptop&price_per_hour=1")
+        beside = page.raw.partition('id="beside"')[2].partition("</section>")[0]
+        page.get("?view=training&network=Mine&model=laptop&price_per_hour=1")
+        card = page.raw.partition('<section class="card"')[2].partition("</section>")[0]
+    for part in (beside, card):
+        title, _, after = part.partition('<p class="big">')[2].partition("</p>")
+        assert title.endswith(" <span>cheapest</span>")
+        said = after.partition('<div class="wide')[0]
+        assert title.partition(" <span>")[0] not in said
+        assert "Fastest: " in said
+        marks, _, below = after.partition("</table></div>")[2].partition("<details")
+        assert '<p class="hint">* no other row is both faster and cheaper' in marks
+        assert "no other row" not in below
+    verdict = beside.partition("</p>")[2].partition("<dl")[0]
+    assert verdict.lstrip().startswith("<p>Too close to call against twin (+2.0 %,")
 
 
 @pytest.mark.parametrize(
@@ -688,6 +709,7 @@ def test_what_fits_on_several_devices_is_side_by_side(page: Site) -> None:
     assert largest["laptop"] > 2 * largest["board"] > 0
     rows = re.findall(r"batch ([\d,]+)</td>", beside)
     assert [int(row.replace(",", "")) for row in rows] == [largest["laptop"], largest["board"]]
-    assert f"Largest: laptop, batch {largest['laptop']:,}" in html.unescape(beside)
+    assert f'class="big">batch {largest["laptop"]:,} <span>laptop<' in beside
+    assert "Largest" not in beside  # a second time
     page.get(MINE, view="budget", vary="batch", max_ms="200")
     assert 'id="beside"' not in page.raw
