@@ -41,6 +41,7 @@ from lolat.hardware.card_names import card_of, find_gpu
 from lolat.hardware.gpus import Gpu
 from lolat.io.paths import SHIPPED, list_models
 from lolat.io.results import Remark
+from lolat.parameters import BACKENDS
 
 if TYPE_CHECKING:
     from lolat.device.device import Device
@@ -222,9 +223,16 @@ def _impossible(model: Device, wanted: Mode) -> InputError:
             of_device=True,
         )
     if wanted.dtype == mode.dtype:
+        expected = (
+            "expected a GPU's profile, or one that was learned so (lolat learn --channels-last)"
+        )
+        measured = f"measured channels first; {expected}"
+        if (model.file.environment.framework or BACKENDS[0]) == BACKENDS[0]:
+            measured = (
+                "measured in TensorFlow, whose images lie channels last already; leave it out"
+            )
         return InputError(
-            f"{arg('channels_last')}: {model.name} was measured channels first; expected a GPU's profile, "
-            "or one that was learned so (lolat learn --channels-last)",
+            f"{arg('channels_last')}: {model.name} was {measured}",
             code="no-layout",
             of_device=True,
         )

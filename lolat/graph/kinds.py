@@ -151,7 +151,7 @@ SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
 # Attributes, see ATTRIBUTES.
 STORED, AHEAD, IN_PLACE = "stored", "ahead", "in_place"
 WIDE = "wide"
-TRAINED, STOPPED, ASKED, PACKED = "trained", "stopped", "asked", "packed"
+TRAINED, STOPPED, ASKED, PACKED, BUFFER = "trained", "stopped", "asked", "packed", "buffer"
 COMPUTED, REMADE, RECAST = "computed", "remade", "recast"
 CHECKPOINT, REENTRANT, SELECTIVE = "checkpoint", "reentrant", "selective"
 INDEXED = frozenset(["max_pool", "global_max_pool"])
@@ -223,6 +223,7 @@ ATTRIBUTES = {
     "trained": "number of the parameters that are trained, if not all",
     "computed": "True if the kernel is computed from trained parameters, among others: it has a gradient",
     "owns": "number of its parameters, if its kernel is computed from fewer than it has elements",
+    "buffer": "number of its weights' elements that are a buffer and no parameter",
     "remade": "number of its kernel's elements, if each call computes them anew: they are kept for the "
     "input's gradient",
     "packed": "True for the projections of query, key and value as one parameter, no linear layer's weight",

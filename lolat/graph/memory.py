@@ -10,9 +10,9 @@ import numpy as np
 
 from lolat.graph import Graph, once
 from lolat.graph.backward import saves_positions
-from lolat.graph.dtypes import SIZES
+from lolat.graph.dtypes import HALF_BYTES, SIZES
 from lolat.graph.kinds import SLICES, VIEWS
-from lolat.graph.lowering import CONTIGUOUS, Lowering, lowered_eagerly
+from lolat.graph.lowering import CONTIGUOUS, Lowering, lowered_eagerly, transpositions
 from lolat.graph.modes import AMP, DEFAULT_MODE, EAGER, Mode
 
 
@@ -120,9 +120,10 @@ STRIDED = frozenset(["batch_norm", "rms_norm", "global_average_pool"])
 
 @once
 def sliced_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
-    """Bytes of a sample's slices that eager PyTorch copies while each operation runs, (2, operations).
+    """Bytes of a sample's views that eager PyTorch copies while each operation runs, (2, operations).
 
-    [0] at batch size 1, where the first part of an axis may be contiguous as it is, [1] at larger ones.
+    [0] at batch size 1, where the first part of an axis may be contiguous as it is, and a dense layer takes
+    a transposed image; [1] at larger ones. The others are slices.
     """
     found = np.zeros((2, len(graph.operations)), np.int64)
     if graph.framework != "torch" or mode.launch != EAGER:
@@ -145,6 +146,12 @@ def sliced_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
             size = round(of_element[t] * tensors[t].elements())
             is_block = _is_block(tensors[whole].shape, tensors[part].shape)
             found[:, position] = (0 if is_block else size), size
+    readers = graph.consumers()
+    for position in transpositions(graph, mode.half)[1]:
+        for t in graph.operations[position].outputs:
+            dense = [r for r in readers.get(t, ()) if graph.operations[r].kind == "dense"]
+            each = HALF_BYTES if mode.half else of_element[t]
+            found[1, dense] += round(each * tensors[t].elements())
     return found
 
 

@@ -11,23 +11,32 @@ import numpy as np
 from lolat.graph import Graph, GraphBuilder, Operation, once
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.dtypes import HALF_BYTES, SIZES, WIDE
-from lolat.graph.kinds import KERNELS, MULTIPLYING, RECAST, kind_of
+from lolat.graph.kinds import BUFFER, KERNELS, MULTIPLYING, RECAST, kind_of
 from lolat.graph.modes import AMP, DEFAULT_MODE, Mode, own_dtype
 
 
 def parameters(graph: Graph) -> int:
-    """Number of parameters; a shared parameter counts once."""
+    """Number of parameters; a shared parameter counts once, a buffer that is a weight does not."""
+    each = zip(graph.operations, operations_parameters(graph), strict=True)
+    return weight_elements(graph) - sum(min(n, o.attributes.get(BUFFER, 0)) for o, n in each)
+
+
+def weight_elements(graph: Graph) -> int:
+    """Number of elements of the parameters, and of buffers that are weights."""
     return sum(operations_parameters(graph)) + free_elements(graph)
 
 
 def free_elements(graph: Graph) -> int:
     """Number of parameters that are no operation's weight, such as a table of positions."""
-    return sum(elements for elements, _ in graph.free)
+    return sum(number for number, _ in graph.free)
 
 
 @once
 def operations_parameters(graph: Graph) -> tuple[int, ...]:
-    """Number of parameters of each operation, (operations,); a tied one has at most its own biases."""
+    """Number of parameters and weights in buffers of each operation, (operations,).
+
+    A tied one has at most its own biases.
+    """
     weights, found = count(graph).at(1)[:, COLUMNS.index("weights")].tolist(), list[int]()
     for o, number in zip(graph.operations, weights, strict=True):
         a = o.attributes
@@ -68,14 +77,14 @@ def completed(
     number: int,
     made: Mapping[int, int] = NO_OPERANDS,
 ) -> Graph:
-    """The finished graph, with all of its network's `number` parameters.
+    """The finished graph, with the `number` elements of its network's parameters and weights in buffers.
 
     Parameters that are no operation's weights become `Graph.free`; `made`: a constant that is such a
     parameter, or is computed from it -> the parameter's elements. Many parameters that are no operand
     either get a remark, and count as not trained.
     """
     graph = builder.build(outputs)
-    rest = number - parameters(graph)
+    rest = number - weight_elements(graph)
     operands = {i for o in graph.operations for i in o.inputs}.intersection(made)
     unread = rest - sum(made[i] for i in operands)
     if unread > FEW_PARAMETERS and unread > (1.0 - READ_SHARE) * number:

@@ -44,7 +44,8 @@ def chance_cell(row: ServingConfig, asked: ServingQuestion) -> str | None:
 
 
 def sure_words(row: ServingConfig, asked: ServingQuestion) -> str:
-    """How surely the row of a headline keeps the limits; without limits the interval of its time per token.
+    """The chance that the row of a headline keeps the limits; without limits its interval per token.
+
     "" if that is not known, or the question asks for sure rows only.
     """
     if not asked.has_limits:

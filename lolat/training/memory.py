@@ -33,14 +33,14 @@ from lolat.graph.kinds import (
 from lolat.graph.lowering import lowered_eagerly, transpositions
 from lolat.graph.memory import INDEX_BYTES, alive_bytes, as_padded, element_bytes, sliced_bytes
 from lolat.graph.modes import DEFAULT_MODE, Mode
-from lolat.graph.weights import copied_at, operations_parameters, parameter_key, parameters
+from lolat.graph.weights import copied_at, operations_parameters, parameter_key, weight_elements
 from lolat.training.recipe import COPIES, GRADIENTS, WEIGHTS, PrecisionRecipe, Shards, state_parts
 
 # ---- The parameters of a network.
 
 
 class Numbers(NamedTuple):
-    """Numbers of parameters: trained and frozen."""
+    """Numbers of parameters: trained and frozen, with weights in buffers."""
 
     trained: int
     frozen: int
@@ -96,7 +96,7 @@ def gradients_by_use(graph: Graph, autocast: bool = False) -> np.ndarray:
 def numbers_of(graph: Graph) -> Numbers:
     """Count the parameters of a graph."""
     trained = sum(trained_parameters(graph))
-    return Numbers(trained, parameters(graph) - trained)
+    return Numbers(trained, weight_elements(graph) - trained)
 
 
 def copied_parameters(graph: Graph, frozen: bool) -> np.ndarray:

@@ -19,6 +19,7 @@ from lolat.graph.images import has_convolutions
 from lolat.graph.kinds import CONVOLUTIONS, MULTIPLYING
 from lolat.graph.memory import largest_fitting
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, PRECISION_OF, TF32, layout_of
+from lolat.graph.weights import parameters
 from lolat.hardware.gpus import usable_bytes
 from lolat.hardware.links import Link
 from lolat.hardware.rental import Rental
@@ -174,14 +175,15 @@ class NetworkPlan:
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the fields of a Cost about what is trained, and the execution mode."""
         learned, mode = numbers_of(self.graph), self.training.mode
+        number = parameters(self.graph)
         optimizer = OPTIMIZERS[self.run.optimizer]
         batch = self.training.batch(self.graph, self.run.batch_size, optimizer)
         return {
             "network": self.graph.name,
             "input_sizes": tuple(self.graph.input_sizes),
-            "parameters": learned.trained + learned.frozen,
+            "parameters": number,
             "trained_parameters": learned.trained,
-            "recipe": self.recipe.words(learned.frozen > 0),
+            "recipe": self.recipe.words(number > learned.trained),
             "tune": self.asked.tune or None,
             "frozen_up_to": frozen_up_to(self.graph, self.tuning),
             "checkpointing": self.asked.recomputed,

@@ -315,6 +315,32 @@ def test_eager_pytorch_copies_a_slice_for_kernels_of_contiguous_tensors(
     assert counted.activations_bytes == pytest.approx(most + x.nbytes, rel=1e-3)
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+def test_eager_pytorch_copies_a_transposed_image_for_a_dense_layer(batch: int) -> None:
+    """As its profiler has them: the tokens as they lie, their copy for a batch, and the result."""
+    torch = pytest.importorskip("torch")
+    from torch.profiler import ProfilerActivity, profile
+
+    class Network(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.dense = torch.nn.Conv1d(8, 256, 1), torch.nn.Linear(256, 512)
+
+        def forward(self, x: Any) -> Any:
+            return self.dense(self.conv(x).transpose(1, 2))
+
+    network, x = Network().eval(), torch.rand(batch, 8, 1024)
+    plain = torch.backends.mkldnn.flags(enabled=False)
+    with (
+        torch.no_grad(),
+        plain,
+        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen,
+    ):
+        network(x)
+    counted = analyze(lolat.read((network, x[:1]))).memory(batch)
+    assert counted.activations_bytes == pytest.approx(most_bytes(seen) + x.nbytes, rel=1e-3)
+
+
 PADDINGS = {
     "explicit": lambda nn: [nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(16, 16, 4)],
     "reflected": lambda nn: [nn.Conv2d(16, 16, 3, padding=1, padding_mode="reflect")],

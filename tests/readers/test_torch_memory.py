@@ -10,7 +10,7 @@ import lolat
 from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.graph.weights import parameters, weights_bytes
 from lolat.optimizers import OPTIMIZERS
-from lolat.training.memory import memory_at_peak
+from lolat.training.memory import memory_at_peak, numbers_of
 from lolat.training.recipe import recipe_for
 
 torch = pytest.importorskip("torch")
@@ -112,3 +112,27 @@ def test_a_buffer_is_no_parameter_and_stays_in_training() -> None:
     recipe = recipe_for(graph, OPTIMIZERS["sgd"], DEFAULT_MODE)
     parts = memory_at_peak(graph, 4, recipe, DEFAULT_MODE)[1]
     assert parts["weights"] == 4 * (64 * 65 + 3000 * 64)
+
+
+class MelBank(nn.Module):
+    """Sounds through a bank of filters and a blur, both in buffers, and a layer that learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("bank", torch.rand(65, 40))
+        self.register_buffer("blur", torch.rand(40, 1, 3))
+        self.positions = nn.Parameter(torch.zeros(40, 1))
+        self.last = nn.Linear(40, 10)
+
+    def forward(self, x: Any) -> Any:
+        x = (x @ self.bank).transpose(1, 2) + self.positions
+        return self.last(F.conv1d(x, self.blur, groups=40).mean(-1))
+
+
+def test_a_buffer_takes_bytes_and_is_no_parameter() -> None:
+    module = MelBank()
+    graph = lolat.read((module, (torch.rand(1, 100, 65),)))
+    assert parameters(graph) == sum(p.numel() for p in module.parameters())
+    assert weights_bytes(graph) == held(module)
+    frozen = numbers_of(graph).frozen
+    assert frozen == module.bank.numel() + module.blur.numel()

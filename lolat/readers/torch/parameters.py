@@ -70,6 +70,7 @@ class Parameters:
         # Key of a parameter -> for each use: positions of its operations, whether it is learned there.
         self._uses: dict[Key, list[tuple[range, bool]]] = {}
         self._biases: set[Key] = set()  # of parameters beside the largest one of an operation
+        self._in_buffers: set[Key] = set()
         self._fixed: list[list[int]] = []  # results of operations without trained weights
         self._bare: set[int] = set()  # results of normalizations without parameters
 
@@ -161,6 +162,8 @@ class Parameters:
         made: dict[str, Any] = {"owns": number} if number is not None and not is_tied else {}
         if is_fixed or found < rest:
             made |= {kinds.TRAINED: trained + found} | ({kinds.COMPUTED: True} if inside else {})
+        if buffer := sum(key[0] for key, _ in owned if key in self._in_buffers):
+            made |= {kinds.BUFFER: buffer}
         if any(key[-1] in self._packed for key, _ in owned):
             made |= {kinds.PACKED: True}
         made |= {kinds.REMADE: sum(map(self.writer.elements, computed))} if computed else {}
@@ -221,6 +224,7 @@ class Parameters:
             )
             if isinstance(root, torch.nn.Parameter) or is_buffer:
                 key = (value.numel(), value.storage_offset(), id(root))
+                self._in_buffers.update(() if isinstance(root, torch.nn.Parameter) else (key,))
                 found.append((key, is_learned and root.requires_grad))
         return found
 
