@@ -33,6 +33,10 @@ TRACE_NAMES = (
 COLUMNS = [(name, *others) for name, others in zip(TRACE, TRACE_NAMES, strict=True)]
 LONGEST_TRACE = 7 * 86400.0
 """Longest trace, in seconds; the times of a longer one are in another unit."""
+LATEST = 1e11
+"""Seconds since 1970 above which an arrival is in milliseconds (the year 5138)."""
+MOST_REPEATED = 20_000
+"""Most requests of a trace at a higher rate, of which an answer simulates tens."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +78,17 @@ class Trace:
         """Return the trace at another rate.
 
         A lower rate keeps evenly chosen requests. A higher one repeats each, at random times before the
-        next arrival, so that a burst grows as the rate does.
+        next arrival, so that a burst grows as the rate does. Above MOST_REPEATED it has the busiest part.
         """
         factor = max(rate / self.rate, 2.0 / len(self.arrival_s))
         if abs(factor - 1.0) < 1e-9:
             return self
         at = np.array(self.arrival_s)
         copies = np.diff(np.floor(factor * np.arange(len(at) + 1) + 1e-9)).astype(int)
+        number = max(int(MOST_REPEATED / factor), 1)
+        if factor > 1.0 and number < len(at):
+            first = int(np.argmin(at[number:] - at[:-number]))
+            copies[:first] = copies[first + number :] = 0
         which = np.repeat(np.arange(len(at)), copies)
         is_first = np.diff(which, prepend=-1) > 0
         gaps = np.append(np.diff(at), 0.0)[which]
@@ -123,6 +131,8 @@ def read_trace(path: str | Path) -> Trace:
     for is_wrong, why in (
         (len(rows) < 2, f"{plural(len(rows), 'request')}; expected 2 or more"),
         (span == 0.0, "all requests arrive at once; expected arrival_s to rise"),
+        (bool(rows) and arrivals[0] > LATEST, f"{arrives} {arrivals[0] if rows else 0:.0f} is later than the "
+         "year 5000 in seconds since 1970; expected seconds, not milliseconds"),
         (span > LONGEST_TRACE, f"the last request arrives after {max(arrivals, default=0.0):,.0f} s; "
          f"expected seconds, and at most {LONGEST_TRACE:,.0f} of them (a week)"),
     ):  # fmt: skip

@@ -343,7 +343,8 @@ def _price_lines(cost: Cost) -> Iterator[str]:
     if cost.fits is False:
         return
     if cost.prices is None:
-        yield no_price_words([f"{cost.card} with that memory"], cost.price_list or "")
+        card = cost.card if cost.available_bytes is None else f"{cost.card} with that memory"
+        yield no_price_words([card], cost.price_list or "")
         return
     dated = {
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date

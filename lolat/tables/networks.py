@@ -77,7 +77,8 @@ LARGEST_SIZE = 2**20
 EXPECTED_NETWORKS = (
     "expected the columns network (or model), batch_size and latency_ms (or latency_s, latency_us, "
     "samples_per_s), and where known sequence_length or input_size (or pixels), precision, channels_last, "
-    "launch, pass, optimizer, gpus, accumulate"
+    "launch, pass, optimizer, gpus, accumulate (a table of epochs: network, batch_size, samples, optimizer "
+    "and epoch_s, in seconds)"
 )
 SAME_TIME = 0.1
 """Largest relative difference between two times of a row, or between its time and its rate."""

@@ -334,6 +334,7 @@ def test_arrivals(tmp_path: Path) -> None:
         ("", "0 requests"), ("1,10,10\n", "1 request;"),
         ("5,1,2\n4,1,2\n", "line 3: arrival_s is '4'; expected 5 or later; sort"),
         ("1,1,2\n1,1,2\n", "all requests arrive at once"), ("0,1,2\n1e9,1,2\n", "a week"),
+        ("1762000000135,1,2\n1762000060135,1,2\n", "not milliseconds"),
         ("1,1,2\n2,0,2\n", "line 3: input_tokens is '0'"),
     ],
 )  # fmt: skip
