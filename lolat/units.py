@@ -24,8 +24,9 @@ LONGEST_SECONDS_MS = 99_950.0
 
 
 def milliseconds(value: float, longest: float = 0.0) -> str:
-    """A time given in ms: 0.0123 ms, 2.91 ms, 291 ms, 2910 ms; from ten seconds on as of `duration`, and in
-    seconds beside a `longest` one of them.
+    """A time given in ms: 0.0123 ms, 2.91 ms, 291 ms, 2910 ms; from ten seconds on as `duration` writes it.
+
+    If `longest`, the longest time of a table, reaches ten seconds, shorter ones are in seconds too.
     """
     if value == math.inf:
         return "unbounded"

@@ -106,8 +106,10 @@ def instance_error(name: str, error: ModelFileError) -> ModelFileError:
 
 
 def in_one_mode(names: Sequence[str], launch: str | None) -> list[str]:
-    """The profiles without those of channels last whose device was measured channels first too, and without
-    those of another launch than `launch`, eager if None, whose device was measured in that too.
+    """The profiles without those that the usual execution mode replaces.
+
+    Left out is a profile that is channels last or of another launch than `launch` (None: eager), if the
+    same device, framework and precision has a profile that is channels first and of that launch.
     """
     files = {name: contents(name) for name in names}
     modes = {

@@ -357,7 +357,7 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
 
 
 def compare_runs(model: Model, asked: Comparison) -> list[Compared]:
-    """Runs of training decoders: the time of an iteration."""
+    """The time of an iteration of each run that trains a decoder, predicted and measured."""
     from lolat.llm.gpu import GPU
     from lolat.training.decoder_plan import card_gib, half_width
     from lolat.training.decoder_rows import read_runs

@@ -130,7 +130,7 @@ class LazyGroup(click.Group):
         self.table = dict(table or {})
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """--quiet is an option of all commands together, wherever it stands."""
+        """Take out --quiet, which holds for every command and may stand anywhere."""
         ctx.meta[QUIET] = ctx.meta.get(QUIET, False) or any(a in QUIET_NAMES for a in args)
         return super().parse_args(ctx, [a for a in args if a not in QUIET_NAMES])
 

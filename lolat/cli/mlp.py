@@ -41,7 +41,7 @@ def mlp() -> None:
 @common.output_option(required=True, more="The layer model's file.")
 @common.parameter("epochs", "Instead of the recipe's.")
 def fit(table: str, recipe: str, output: Path, epochs: int | None) -> None:
-    """Train a model on 80 % of the rows of CSV, drawn at random; its errors are of 10 % of the others.
+    """Train a model on 80 % of the rows of CSV, drawn at random; test it on another 10 %.
 
     CSV, gzipped or not, has a row per measured layer and GPU (columns: docs/reference/files.md).
     """

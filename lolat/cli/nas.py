@@ -176,7 +176,7 @@ def search(
 def _opened(space: str, names: Sequence[str], question: dict[str, Any]) -> list[Model]:
     """The profiles in the execution mode, which leaves `question`; InputError for one with samples alone.
 
-    Of several those without a host leave out what they cannot run in, if another runs so.
+    If there are several, a profile ignores an option that it cannot run with, unless none of them can.
     """
     from lolat.api.choosing import in_mode_if_possible
     from lolat.nas.latency import samples_only

@@ -54,9 +54,9 @@ CARD_SPREAD = 0.1
 """Standard deviation, a logarithm, of predictions from one card to another of its chip by data sheets.
 Assumed."""
 GENERATION_SPREAD = 0.2
-"""CARD_SPREAD of a card of another generation. RTX 3090, 4090, 5090 and PRO 6000, each predicted from
-another, have medians of 0.02 to 0.15 in half precision, and of 0.10 to 0.27 by the usual shares of a data
-sheet; A100 and H100 in TF32 have 0.22 and 0.27 (10 networks, batch 128)."""
+"""CARD_SPREAD for a card of another generation. Median log errors of RTX 3090, 4090, 5090 and PRO 6000,
+each predicted from another, are 0.02 to 0.15 in half precision, and 0.10 to 0.27 by the usual shares of a
+data sheet; those of A100 and H100 in TF32 are 0.22 and 0.27 (10 networks, batch 128)."""
 LAYOUT_SPREAD = 0.15
 """Standard deviation, a logarithm, of the error of channels last predicted by the terms of channels first.
 The error of an RTX 3090 has a median of 0.00 and a spread of 0.03, that of an H100 0.14 and 0.11 (14

@@ -34,7 +34,7 @@ from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CLASSES, work_of
 from lolat.hardware.card_names import find_gpu
 from lolat.hardware.gpus import Gpu
-from lolat.hardware.specs import OFF_OF_NOTHING, Specs
+from lolat.hardware.specs import LOG_ERROR_OF_UNKNOWN, Specs
 from lolat.io.progress import Warn
 from lolat.tables.blocks import family_of
 from lolat.tables.counted import Counted, numbered
@@ -146,7 +146,7 @@ def tables_document(
     if specs is not None:
         check_sheet(specs, times)
     if timed.mode.half and specs is None:
-        known = replace(known, width=OFF_OF_NOTHING)
+        known = replace(known, width=LOG_ERROR_OF_UNKNOWN)
     # Inference and training get a formula each if enough of both were timed; else they share a formula.
     trained, is_inference = times.trained, times.whole & ~times.trained
     has_two_formulas = timed.suffices(trained) and timed.suffices(is_inference)

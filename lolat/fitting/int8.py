@@ -24,8 +24,8 @@ from lolat.tables.blocks import Point, times
 START_FACTORS = {"convolution": 0.5, "product": 0.5}
 """Class of work -> the factor that a fit starts with; 1 for other classes."""
 CLASS_SPREAD, SCHEME_SPREAD = 0.7, 0.4
-"""Standard deviations, as logarithms: of a class's factor from its start; of a scheme's from its class's.
-Static and signed networks share a class's kernels, dynamic networks have other kernels."""
+"""Standard deviations of log(factor of a class / its start factor) and log(factor of a scheme / its
+class's). Static and signed networks share a class's kernels, dynamic networks have other kernels."""
 LEAST_OF_SCHEME = 4  # fewer points of a scheme give no factors
 MEAN_OF_NORMAL = 1.2533  # a normal distribution's standard deviation / its mean absolute value
 

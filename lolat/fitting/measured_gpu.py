@@ -130,7 +130,7 @@ def fit_hosted(
 
 
 def with_training(file: DeviceFile, graphs: Mapping[str, Graph]) -> DeviceFile:
-    """Fit the host in training to the passes in the section "training" of a measured GPU's file.
+    """Fit the host's times in training to the timed passes (section "training") of a measured GPU's file.
 
     The device's time comes from the roofline of inference. `graphs`: name of a block -> its graph. A file
     without a host, or with too few host-bound passes, is returned unchanged.

@@ -32,7 +32,7 @@ from lolat.graph import work as c
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, Mode
 from lolat.graph.work import CLASSES, PRODUCTS
 from lolat.hardware.gpus import OF_PEAK
-from lolat.hardware.specs import OFF_OF_NOTHING, Specs
+from lolat.hardware.specs import LOG_ERROR_OF_UNKNOWN, Specs
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
 """Log error of a time that costs as much as a term one standard deviation from its center. PRIOR_WHOLE
@@ -159,7 +159,7 @@ class _Problem:
         self.layout_ms = moved / specs.most(mode.dtype)[1]
         # A product timed alone waits for its launch; other operations launch while data moves.
         self.on_top = self.alone & steps.is_of(*PRODUCTS)
-        wide = OFF_OF_NOTHING if specs.width >= OFF_OF_NOTHING else 0.0
+        wide = LOG_ERROR_OF_UNKNOWN if specs.width >= LOG_ERROR_OF_UNKNOWN else 0.0
         usual = [
             (OF_PEAK * specs.rate, specs.width),
             (OF_BANDWIDTH[0] * specs.bandwidth, max(OF_BANDWIDTH[1], wide)),

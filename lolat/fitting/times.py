@@ -10,7 +10,7 @@ import numpy as np
 from lolat.errors import InputError, arg
 from lolat.graph.work import Workload
 from lolat.hardware.gpus import Gpu
-from lolat.hardware.specs import OFF_OF_FASTEST, OFF_OF_NOTHING, Specs
+from lolat.hardware.specs import LOG_ERROR_OF_FASTEST, LOG_ERROR_OF_UNKNOWN, Specs
 
 SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "backward")
 """Fields of Workload; steps take the same time if all of these are equal."""
@@ -111,5 +111,5 @@ def seen_specs(times: Times, gpu: Gpu | None = None) -> Specs:
     reached = np.where(times.whole, REACHED_WHOLE, REACHED) * times.latency_ms
     macs = float((times.total(times.work.macs) / reached).max())
     moved = float((times.total(times.work.bytes) / reached).max())
-    width = OFF_OF_NOTHING if times.whole.any() else OFF_OF_FASTEST
+    width = LOG_ERROR_OF_UNKNOWN if times.whole.any() else LOG_ERROR_OF_FASTEST
     return Specs(1.0, macs or moved, moved, width, gpu=gpu)

@@ -122,7 +122,7 @@ def read_parameters(graph: Graph) -> dict[int, int]:
     return {t: max((i for i in readers.get(t, ()) if runs[i]), default=-1) for t in whole}
 
 
-def learns(operation: Operation) -> bool:
+def has_trained_parameters(operation: Operation) -> bool:
     """Return True if an operation has parameters that are trained."""
     kind = operation.kind
     has_any = kind in kinds.KERNELS or kind == "embedding" or operation.vectors > 0
@@ -131,11 +131,13 @@ def learns(operation: Operation) -> bool:
     )
 
 
-def _learns_kernel(operation: Operation) -> bool:
+def _trains_kernel(operation: Operation) -> bool:
     """Return True if an operation trains more than its bias."""
     a = operation.attributes
     biases: Any = a.get("out_features", a.get("out_channels", 0))
-    return learns(operation) and (kinds.COMPUTED in a or a.get(kinds.TRAINED, biases + 1) > biases)
+    return has_trained_parameters(operation) and (
+        kinds.COMPUTED in a or a.get(kinds.TRAINED, biases + 1) > biases
+    )
 
 
 @once
@@ -148,7 +150,7 @@ def backward_of(graph: Graph) -> Backward:
     for o in operations:
         if kinds.STOPPED in o.attributes or o.kind == "fill":
             continue
-        if learns(o) or any(needs[t] for t in o.inputs):
+        if has_trained_parameters(o) or any(needs[t] for t in o.inputs):
             for t in o.outputs:
                 needs[t] = is_float[t]
         if kinds.ASKED in o.attributes:
@@ -169,7 +171,7 @@ def backward_of(graph: Graph) -> Backward:
             joined.update(wanted if o.kind == "split" else ())
             first[i] = bool(o.inputs) and needs[o.inputs[0]]
             has_kernel = o.kind in kinds.KERNELS or o.kind == "embedding"
-            second[i] = _learns_kernel(o) if has_kernel else any(needs[t] for t in o.inputs[1:])
+            second[i] = _trains_kernel(o) if has_kernel else any(needs[t] for t in o.inputs[1:])
     found = Backward(runs, first, second, recomputed, tuple(needs), tuple(gradients))
     for part in checkpoints(graph).values():
         recomputed[list(_recomputed(graph, found, part))] = True

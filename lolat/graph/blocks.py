@@ -216,7 +216,7 @@ class Grouping:
         """The runs of a segment under one name each, if it holds several modules or a chain of names.
 
         A cell, whose branches have names but no modules, stays whole; so does a module. An operation
-        without a name is a run by itself if it does not compute.
+        without a name joins the run before it; if it computes nothing, it begins a run of its own.
         """
         names = [self.names.labels[p] for p in segment]
         if len({*names} - {None}) < 2 or self.names.of_segment(segment) is not None:

@@ -343,7 +343,7 @@ def _same_elements(before: Shape, after: Shape) -> Iterator[tuple[range, range]]
 
 
 widths = once(Widths)
-"""The Widths of a graph, kept with it."""
+"""The `Widths` of a graph, computed once."""
 
 
 def widened(graph: Graph, factor: float) -> Graph:

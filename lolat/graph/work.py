@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from lolat.arrays import np
 from lolat.graph import Graph, Operation, kinds, once
-from lolat.graph.backward import Backward, backward_of, learns, open_outputs
+from lolat.graph.backward import Backward, backward_of, has_trained_parameters, open_outputs
 from lolat.graph.kinds import GATES, VIEWS, kind_of
 from lolat.graph.lowering import Lowering, Pairs
 from lolat.graph.modes import DEFAULT_MODE, Mode
@@ -298,7 +298,7 @@ class _Steps:
             return
         if o.kind == "gather" and part.first[position]:
             self.behind(MOVES, [(o.inputs[0], sizes[o.inputs[0]])])
-        elif o.kind == "embedding" and learns(o):
+        elif o.kind == "embedding" and has_trained_parameters(o):
             elements = o.attributes.get("rows", 0) * o.attributes.get("out_features", 0)
             self.add(MOVES, NO_PRODUCT, 0, (elements * sizes[o.outputs[0]], 0.0), backward=True)
 
@@ -314,7 +314,7 @@ class _Steps:
                 self.behind(name, pairs)
         elif name in PRODUCTS and name != ATTENTION:
             o = self.lowering.graph.operations[step.operation]
-            if o.attributes.get("bias") and learns(o):
+            if o.attributes.get("bias") and has_trained_parameters(o):
                 self.behind(SUMS, [(t, self.size) for t in o.outputs[:1]])
             if part.first[step.operation]:
                 self.rows.append(back._replace(columns=step.depth, depth=step.columns))

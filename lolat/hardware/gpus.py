@@ -21,8 +21,8 @@ OF_TF32 = 0.5
 """Share of a data sheet's rate in TF32 that convolutions reach; large products of float32 reach OF_PEAK."""
 GFLOPS_PER_WATT, CACHE_EXPONENT, POWER_EXPONENT = 44.0, 0.35, 0.65
 MATRIX_GAIN = 4.5
-"""Least multiply-accumulates of matrix units in half precision for each one of the vector units at equal
-power: L40S 4.5, RTX PRO 6000 4.4 (large products); RTX 3090 to 5090, whose half rate is held at twice that
+"""Ratio of the rates of matrix units in half precision and of vector units at equal power, the least of the
+GPUs: L40S 4.5, RTX PRO 6000 4.4 (large products); RTX 3090 to 5090, whose half rate is held at twice that
 of float32, reach it all."""
 OF_INSTINCT = 0.7
 """Share of the peak in half precision that AMD's Instinct reaches, over that of other GPUs: a MI250 trains

@@ -16,9 +16,9 @@ from lolat.units import GIB
 
 class Hardware:
     """A device's hardware: `product` is its name, without the brackets that say how it was measured;
-    `is_cpu`: true for a CPU that LoLat measured; `kind`: CPU, the card of a device with a user's
-    name, or the name, as in lists of prices and links; `llm`: its section on language models. An own data
-    sheet, the environment's or that section's, has the link and the size of machines.
+    `is_cpu`: true for a CPU that LoLat measured; `kind`: its key in lists of prices and links, which is
+    CPU, the known card of a device with a user's name, or else `product`; `llm`: its section on language
+    models. An own data sheet, the environment's or that section's, has the link and the size of machines.
     """
 
     llm: Mapping[str, Any] | None = None
@@ -63,7 +63,7 @@ class Hardware:
     def link_of(
         self, devices: int, accelerator: str = "", machine: int | None = None, instance: str = ""
     ) -> Link:
-        """The link of so many devices; of rented ones by their name and their instance."""
+        """The link of so many devices; that of rented ones follows from `accelerator` and `instance`."""
         name = f"{self.kind} {accelerator}"
         return assumed_link(name, devices, machine or self.machine, instance, self.link_gb_s)
 

@@ -19,8 +19,9 @@ from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, OF_PEAK, SHEET_FIELDS, Gpu
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.units import shortened
 
-OFF_OF_SHEET, OFF_OF_FASTEST, OFF_OF_NOTHING = 0.1, 0.5, 3.0
-"""Assumed log errors of a rate: by a data sheet, by a table's fastest operation, by its fastest network."""
+LOG_ERROR_OF_SHEET, LOG_ERROR_OF_FASTEST, LOG_ERROR_OF_UNKNOWN = 0.1, 0.5, 3.0
+"""Assumed log errors of a rate: from a data sheet; from a sheet in half precision or from a table's fastest
+operation; from a table's fastest network, or unknown."""
 PLAUSIBLE = {
     "multiprocessors": (1, 2000, 0.0, ""),
     "fp32_matrix_gflops": (20, 2e6, 2.0, " GFLOPS"),
@@ -60,7 +61,7 @@ class Specs:
     multiprocessors: float
     rate: float
     bandwidth: float
-    width: float = OFF_OF_SHEET
+    width: float = LOG_ERROR_OF_SHEET
     power_bound: bool = False
     tile: float | None = None
     gpu: Gpu | None = None
@@ -74,8 +75,10 @@ class Specs:
         """The specs in half precision: with the sheet's rate in it, or an unknown one."""
         rate = self.gpu and self.gpu.rate(dtype)
         if not rate:
-            return replace(self, width=OFF_OF_NOTHING)
-        return replace(self, rate=rate * MACS_MS_OF_TFLOPS, width=OFF_OF_FASTEST, power_bound=False)
+            return replace(self, width=LOG_ERROR_OF_UNKNOWN)
+        return replace(
+            self, rate=rate * MACS_MS_OF_TFLOPS, width=LOG_ERROR_OF_FASTEST, power_bound=False
+        )
 
     def most(self, dtype: str) -> tuple[float, float]:
         """Peak MACs and bytes per ms of the data sheet in a data type of a mode, infinite if unknown.

@@ -1,9 +1,9 @@
 """The protocol of all child processes: a child answers requests of its parent.
 
-The parent starts `Child("package.module:function", ...)`. In the child that function makes ready and
-returns the handler of requests. Requests and answers are lines of JSON on pipes of their own, apart from
-the output of a network's code. If a child dies (out of memory, a crash in a kernel), its parent goes on; it
-ends when its parent ends.
+The parent starts `Child("package.module:function", ...)`. The child calls that function, which prepares
+what it needs and returns the handler of requests. Requests and answers are lines of JSON on pipes of their
+own, apart from the output of a network's code. If a child dies (out of memory, a crash in a kernel), its
+parent goes on; it ends when its parent ends.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from lolat.errors import InputError
 from lolat.llm.answer import ServingConfig, best_of
@@ -26,6 +26,19 @@ SURER = 0.1
 """At the price of the best row another data type is offered if it is surer by this probability."""
 NEARLY = math.log(1.25)
 """Logarithm of the largest factor over a limit of a row that is told, however large its error."""
+
+
+class OtherDtypes(NamedTuple):
+    """Rows in other data types of the weights, beside the best rows of each rate.
+
+    `cheaper`: the best rows that cost less than CHEAPER times the best one. `surely_cheaper`: rows that
+    surely keep the limits and cost less than CHEAPER times the one that surely does. `surer`: rows that
+    cost CHEAPER to 1 times the best one, and keep the limits with a probability higher by SURER or more.
+    """
+
+    cheaper: tuple[ServingConfig, ...] = ()
+    surely_cheaper: tuple[ServingConfig, ...] = ()
+    surer: tuple[ServingConfig, ...] = ()
 
 
 def near_miss(
@@ -59,23 +72,20 @@ def surely_row(
     sizing = sizings[best.split]
     if sizing.asked.sure is not None or best.is_sure(sizing.asked):
         return None
-    same = [row for row in rows if row.load == best.load and row.keeps(sizing.surely)]
+    same = [row for row in rows if row.load == best.load and row.keeps(sizing.sure_question)]
     known = best_of(same, sizing.asked)
     return _cheapest(sizings.values(), sizing.load_of(best), known, surely=True)
 
 
 def in_other_dtypes(
     sizing: Sizing, bests: Sequence[ServingConfig], surer: Sequence[ServingConfig]
-) -> tuple[list[ServingConfig], ...]:
-    """Return three lists of rows at rates in other data types of the weights: the best that cost less than
-    CHEAPER times `bests`; those that surely keep the limits for less than CHEAPER times `surer`; those that
-    cost CHEAPER to 1 times `bests` and keep the limits more surely, by SURER.
+) -> OtherDtypes:
+    """Return rows at rates in other data types of the weights, in the order of rate and price.
 
-    `bests` and `surer` have at most one row of each rate. The rows of a rate are in the order of their
-    price.
+    `bests` and `surer` have at most one row of each rate.
     """
     if not sizing.asked.request_rate or not bests:
-        return [], [], []
+        return OtherDtypes()
     every = [(row, False) for row in bests] + [(row, True) for row in surer]
     found = [dict[tuple[float | None, str], ServingConfig]() for _ in range(3)]
 
@@ -95,10 +105,11 @@ def in_other_dtypes(
             found[place][one.request_rate, one.dtype] = (
                 one  # fp8 may become fp8_block: a type twice
             )
-    return tuple(
+    by_price = (
         sorted(rows.values(), key=lambda row: (row.request_rate or 0.0, _cost(row), row.dtype))
         for rows in found
     )
+    return OtherDtypes(*map(tuple, by_price))
 
 
 def enough_in_other_dtype(sizing: Sizing) -> ServingConfig | None:
@@ -140,6 +151,6 @@ def _cheapest(
     for sizing in sizings:
         if most := sizing.affordable(known):
             row = sizing.best_row(load, most, surely=surely)
-            if row.keeps(sizing.surely if surely else sizing.asked):
+            if row.keeps(sizing.sure_question if surely else sizing.asked):
                 known = best_of([one for one in (known, row) if one], sizing.asked)
     return known

@@ -396,14 +396,14 @@ class ServingConfig(Result):
 class ServingAnswer(Result):
     """The answer of `Model.llm`: a row for each configuration, and the best one.
 
-    `device`, `profile`, `framework`, `gpu`: those of its rows; `name`: the device, in a comparison of
-    several models or data types after these, as "qwen3-8b on h100-vllm". `parameters`: those of the
-    language model; `active`: those that a token uses. `asked`: the question, whose limits, `percentile`,
-    `sure` and `coverage` are keys in JSON. `best`: the index of the row with the cheapest output tokens
-    within the limits; None if no row keeps them. `bests`: the best of each load. `chosen`: the best row,
-    else the first. `near`: rows that cost less than the best of their rate, or without prices are on fewer
-    GPUs, and miss the limits by less than the error. `surer`: for each best row whose intervals reach over
-    the limits, the cheapest row of its load whose intervals do not. `other_dtypes`: rows with weights of
+    `device`, `profile`, `framework`, `gpu`: those of its rows; `name`: the device; in a comparison of
+    several models or data types "qwen3-8b on h100-vllm". `parameters`: those of the language model;
+    `active`: those that a token uses. `asked`: the question, whose limits, `percentile`, `sure` and
+    `coverage` are keys in JSON. `best`: the index of the row with the cheapest output tokens within the
+    limits; None if no row keeps them. `bests`: the best of each load. `chosen`: the best row, else the
+    first. `near`: rows that cost less than the best of their rate, or without prices are on fewer GPUs, and
+    miss the limits by less than the error. `surer`: for each best row whose intervals reach over the
+    limits, the cheapest row of its load whose intervals do not. `other_dtypes`: rows with weights of
     another data type (another checkpoint) that keep the limits and cost at least a tenth less than the best
     row of their rate: the best of each type, the cheapest first; `surer_other_dtypes`: the same beside
     `surer`; `surer_at_price`: rows that cost as much as the best row of their rate, or up to a tenth less,

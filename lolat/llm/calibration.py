@@ -36,8 +36,8 @@ WIDTHS = FrameworkOverheads(
     kernel_ms=1e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=1.5e-3, experts_ms=5e-3, exchange_ms=3e-3,
     step_ms=0.3, parallel_ms=0.3, small=0.5, front_ms=20.0, poll_steps=10.0, level=0.2,
 )  # fmt: skip
-"""The change of an overhead that costs the fit as much as a row that is off by OFF_TPOT. For `level`, which
-many more than FEW rows can set, it is a change of the logarithm."""
+"""Prior widths: a change by its width costs the fit as much as a row that is off by OFF_TPOT. The width of
+`level` is one of its logarithm; it is divided by sqrt(1 + FEW / rows)."""
 FEW = 2
 MOST_OVERHEADS = FrameworkOverheads(
     kernel_ms=0.05, fp8_ms=0.05, block_ms=0.05, fp4_ms=0.05, experts_ms=0.1, exchange_ms=0.05,
@@ -53,6 +53,7 @@ SPREADS = {"served": (0.16, 0.4), "timed": UNSEEN, "sheet": (0.22, 0.6)}
 """Half widths (tpot, ttft) of the interval of CALIBRATED_AT, as logarithms, by the data known of a GPU."""
 LEAST_SERVED = 10
 FOLDS = 5
+"""Parts of the rows that `left_out` leaves out in turn if they are of one or two groups."""
 MOST_OFF = math.log(2.5)
 """Median error of served rows, a logarithm, above which they must come from another GPU."""
 FAR = math.log(1.4)

@@ -27,7 +27,7 @@ from lolat.llm.quantization import KEYS, IsUnquantized, dtypes_of, group_of, unq
 from lolat.units import one_line, plain, shortened, value_words
 
 EXPECTED = "expected the config.json that was published with a language model"
-BESIDE = "hf_quant_config.json"
+MODELOPT_FILE = "hf_quant_config.json"
 """The file that NVIDIA's tools write beside a config.json."""
 OLD = ("quantize_config.json", "quant_config.json")
 """Files that old GPTQ and AWQ tools write. Servers read them only if they are told the method."""
@@ -323,14 +323,16 @@ def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str
         return given, "", "the configuration"
     path = Path(source)
     path = path / "config.json" if path.is_dir() else path
-    is_config, beside = path.name == "config.json", path.with_name(BESIDE)
+    is_config, beside = path.name == "config.json", path.with_name(MODELOPT_FILE)
     try:
         given = read_json(path, EXPECTED, decode=json.loads)
         if not isinstance(given, dict):
             raise ModelFileError(f"{shown_path(path)}: no object; {EXPECTED}")
         if is_config and "quantization_config" not in given:
             if beside.exists():
-                given["quantization_config"] = read_json(beside, f"expected {BESIDE} of ModelOpt")
+                given["quantization_config"] = read_json(
+                    beside, f"expected {MODELOPT_FILE} of ModelOpt"
+                )
             if old := [name for name in OLD if path.with_name(name).exists()]:
                 why = f"it does not say how it was quantized, and {old[0]} lies beside it"
                 hint = "expected quantization_config in it, as in newer files of the model"

@@ -211,8 +211,9 @@ def refusal_of(error: AnswerIsNo) -> Refusal | None:
 
 
 def _far_too_slow(near: ServingConfig, asked: ServingQuestion) -> str:
-    """Return why no number of GPUs is fast enough, in equal words for all that are far too slow; "" if the
-    limits are near, or more GPUs help.
+    """Return why no number of GPUs is fast enough; "" if the times of `near` keep the limits.
+
+    The words are the same for all rows that are over twice too slow.
     """
     if near.tpot_ms is None:
         return ""

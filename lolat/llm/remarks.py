@@ -269,7 +269,7 @@ def slower_links(every: Iterable[Sizing]) -> tuple[str, str]:
     none.
     """
     slow, host = list[str](), ""
-    for sizing in (one for one in every if one.fit and one.deployment.gpus > 1):
+    for sizing in (one for one in every if one.fitting_requests and one.deployment.gpus > 1):
         exchange = sizing.gpu.operation("all_reduce", "bfloat16")
         parts = sizing.prompt(sizing.asked.loads()[0]) * steps.each_ms(sizing.gpu.section.overheads)
         share = parts[steps.STEP_PARTS.index("all_reduce")] / parts.sum()

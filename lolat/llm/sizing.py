@@ -87,7 +87,7 @@ def answer(
         surer = [sizings[row.split].with_headroom(row) for row in surer]
         near += filter(None, (near_miss(sizings, rows, rows[n]) for n in bests))
     here = sizings[rows[0].split]
-    cheaper = in_other_dtypes(here, [rows[n] for n in bests if asked.has_limits], surer)
+    others = in_other_dtypes(here, [rows[n] for n in bests if asked.has_limits], surer)
     best = best_of([rows[n] for n in bests], asked)
     row = best or max(rows, key=lambda row: row.tpot_ms is not None)
     none = next((one for one in rows if not one.largest_concurrency), None)
@@ -96,8 +96,8 @@ def answer(
         model=decoder.name, **named._asdict(), name=named.device,
         parameters=decoder.parameters, active=decoder.active_parameters, asked=asked,
         served=tuple(rows), best=rows.index(best) if best else None, bests=tuple(bests), chosen=row,
-        near=tuple(near), surer=tuple(surer), other_dtypes=tuple(cheaper[0]),
-        surer_other_dtypes=tuple(cheaper[1]), surer_at_price=tuple(cheaper[2]),
+        near=tuple(near), surer=tuple(surer), other_dtypes=others.cheaper,
+        surer_other_dtypes=others.surely_cheaper, surer_at_price=others.surer,
         prices=rental.basis if rental else None,
         price_list=rental.listed + rental.note if rental else "",
         largest_machine=max((offer.devices for offer in rental.offers), default=0) if rental else 0,
@@ -173,7 +173,7 @@ class Sizing:
         )  # fmt: skip
 
     @cached_property
-    def fit(self) -> int:
+    def fitting_requests(self) -> int:
         """Requests whose caches fit on one group of a replica; 0 if the weights or the longest request do
         not.
         """
@@ -198,7 +198,7 @@ class Sizing:
         return min(self.largest_rate, self.backlog_rate)
 
     @cached_property
-    def surely(self) -> ServingQuestion:
+    def sure_question(self) -> ServingQuestion:
         """The question whose limits hold for the ends of the intervals."""
         return replace(self.asked, sure=100.0 * self.asked.coverage)
 
@@ -241,7 +241,7 @@ class Sizing:
         """
         if load.request_rate:
             return self._least_replicas(load, most, surely)
-        asked = self.surely if surely else self.asked
+        asked = self.sure_question if surely else self.asked
         numbers = range(1, min(most, int(load.concurrency)) + 1)
         rows = [self.row(load, n) for n in (numbers if self.asked.has_limits else (1,))]
         good = [row for row in rows if row.keeps(asked)]
@@ -251,9 +251,9 @@ class Sizing:
         """Return the row with the fewest replicas that keep the limits, at most `most`, plus those that
         also fit in the rented machines.
         """
-        if not self.fit:
+        if not self.fitting_requests:
             return self.row(load, 1)
-        asked = self.surely if surely else self.asked
+        asked = self.sure_question if surely else self.asked
         first = min(max(math.ceil(load.request_rate / self.drained_rate), 1), most)
         low = first - 1  # too few
         for number in (first, min(2 * first, most), most):
@@ -281,7 +281,7 @@ class Sizing:
         """
         most, surely = self._most_within(row, self.asked), None
         if self.asked.sure is None:
-            surely = self._most_within(row, self.surely)
+            surely = self._most_within(row, self.sure_question)
         return replace(row, headroom_rate=most, sure_rate=surely)
 
     def _most_within(self, row: ServingConfig, asked: ServingQuestion) -> float | None:
@@ -321,10 +321,10 @@ class Sizing:
             tensor_parallel=deployment.tensor_parallel, expert_parallel=deployment.expert_parallel,
             attention_data_parallel=deployment.attention_data_parallel,
             replicas=replicas, gpus=deployment.gpus * replicas,
-            fits=bool(self.fit) if rate else each <= self.fit,
-            memory_gib=self._memory_gib(load, each), largest_concurrency=self.fit * groups,
+            fits=bool(self.fitting_requests) if rate else each <= self.fitting_requests,
+            memory_gib=self._memory_gib(load, each), largest_concurrency=self.fitting_requests * groups,
         )  # fmt: skip
-        if self.fit:
+        if self.fitting_requests:
             row = replace(row, **self._timed(row, *self.times(load, groups)))
         if not self.asked.has_limits:
             return row
@@ -355,7 +355,7 @@ class Sizing:
         return several[0], self.simulated[several[0]]
 
     def prompt(self, load: Load) -> np.ndarray:
-        """(STEP_PARTS + STARTS,) ms and events of the part of a prompt that is not cached."""
+        """(STEP_PARTS + STARTS,): ms by part and numbers of events of a prompt's uncached tokens."""
         return self.server.prompt_parts(load.new_tokens, load.input_tokens - load.new_tokens)
 
     def unshared_ms(self, load: Load, sequences: float) -> tuple[float, float]:
@@ -385,7 +385,7 @@ class Sizing:
         dollars = rented.dollars
         month = None if dollars is None else MONTH_HOURS * dollars
         concurrency = row.concurrency if rate is None else times.concurrency * groups
-        memory_gib = self._memory_gib(load, min(concurrency / groups, self.fit))
+        memory_gib = self._memory_gib(load, min(concurrency / groups, self.fitting_requests))
         memory = memory_gib if rate else row.memory_gib
         return self._percentiles(load, times, prompt, is_saturated) | {
             "concurrency": concurrency, "ttft_ms": ttft, "tpot_ms": tpot, "memory_gib": memory,
@@ -470,7 +470,7 @@ class Sizing:
         self, load: Load, times: RequestTimes, prompt: np.ndarray, is_full: bool
     ) -> dict[str, Any]:
         """Return the percentiles of a row, and the intervals of these and of the means."""
-        at_once = min(times.concurrency, self.server.rule.sequences, self.fit)
+        at_once = min(times.concurrency, self.server.rule.sequences, self.fitting_requests)
         at_rate = load.request_rate > 0.0
         sizes = at_once, load.input_tokens, load.output_tokens
         ms, experts = times.by_name(self.percentiles), self.deployment.decoder.experts

@@ -211,8 +211,9 @@ class Writer:
 
         A tied operation adds no parameters. If it is of another kind, such as a head that shares the
         embedding, or has an `own_bias`, it adds its biases ("kernel"). The number of a parameter is the
-        position of its first operation. `parameter`: any key, None for none. `bits`: of a quantized weight,
-        its share of scales too. Returns True if one of the operations can have a parameter.
+        position of its first operation. `parameter`: a key that is the same for all uses of it; None if no
+        other operation can have it. `bits`: of a quantized weight, its share of scales too. Returns True if
+        one of the operations can have a parameter.
         """
         operations, able = self.builder.operations, COMPUTE | NORMALIZATIONS
         owning = [i for i in range(start, len(operations)) if operations[i].kind in able]

@@ -273,7 +273,7 @@ def _refused(
 
 
 def _examples(forms: Sequence[InputForm]) -> tuple[str, str]:
-    """The arguments that inputs with open axes need, and these with a number each."""
+    """The names of the arguments that inputs with open axes need; the same with an example value each."""
     images = [form for form in forms if form.is_image]
     examples = {}
     if images:

@@ -109,7 +109,7 @@ def term_table(
 ) -> ReportTable:
     """A row for each term that costs more than `least` of the whole, the call, and their sum, `whole_ms`.
 
-    A row together for the terms of less than SMALL, if that is `least`.
+    Smaller terms, of more than LEAST of the whole, share a row if there are several.
 
     "family": the name of the cause in `lolat report`, if any differs.
 

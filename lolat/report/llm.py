@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
+from typing import NamedTuple
 
 from lolat.device.question import several
 from lolat.hardware.rental import GIVEN
@@ -70,10 +71,19 @@ def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
     yield from notes
 
 
-def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str], list[str]]:
-    """(lines before the table; the table, the best row of each load first; its words and prices explained;
-    lines on the best row of each load).
+class LlmParts(NamedTuple):
+    """A report on a language model: lines `before` the `table`, which has the best row of each load first;
+    `notes` on its words and prices; lines on the `best` row of each load.
     """
+
+    before: list[str]
+    table: ReportTable
+    notes: list[str]
+    best: list[str]
+
+
+def llm_parts(answer: ServingAnswer) -> LlmParts:
+    """The lines and the table of an answer."""
     device = [plain(answer.gpu), answer.framework, load_line(answer.served)]
     before = [subject(answer, types_words(answer.chosen)), " · ".join(device)]
     before += arrival_lines(answer.asked)
@@ -86,7 +96,7 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str],
     table = ReportTable([*columns(answer, rows), remark], rows, stacked=True)
     has_best = limited and answer.best is not None and is_served
     notes = [*_notes(answer)] if is_served else []
-    return before, table, notes, [*_best_lines(answer)] if has_best else []
+    return LlmParts(before, table, notes, [*_best_lines(answer)] if has_best else [])
 
 
 def best_word(answer: ServingAnswer) -> str:
@@ -363,9 +373,7 @@ def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
 def _probably_words(
     best: ServingConfig, rows: Sequence[ServingConfig], asked: ServingQuestion
 ) -> Iterator[str]:
-    """A line on the best row that probably keeps the limits, if the best one of its load does not, unless
-    that row surely does.
-    """
+    """A line on the best row of the load that likely, not surely, keeps the limits, if `best` does not."""
     if asked.sure is None and not is_probable(best):
         same = [row for row in rows if row.load == best.load and is_probable(row)]
         if (row := best_of(same, asked)) and not row.is_sure(asked):
@@ -375,8 +383,8 @@ def _probably_words(
 def _surely_words(
     best: ServingConfig, surer: ServingConfig | None, cheaper: ServingConfig | None, asked: ServingQuestion
 ) -> Iterator[str]:  # fmt: skip
-    """Lines on the row that surely keeps the limits, if the best one keeps them by its times alone, and on
-    a `cheaper` one of another data type.
+    """Lines on the row whose intervals keep the limits, if only the predicted times of the best one do, and
+    on a `cheaper` such row of another data type.
     """
     if asked.sure is not None or best.is_sure(asked):
         return

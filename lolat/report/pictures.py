@@ -38,7 +38,7 @@ MOST_INTERVALS = 6
 """Most curves with intervals; those of more cannot be distinguished."""
 LOG_RATIO = 20.0
 """Longest bar over the shortest one, from which on the axis is logarithmic."""
-BESIDE: Mapping[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+LEGEND_BESIDE: Mapping[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
 """The place of a legend beside the axes."""
 BAR, WHISKER = "#9dbdd6", {"ecolor": "#222222", "elinewidth": 1.2, "capsize": 2.5}
 """A bar's color, light below its interval."""
@@ -113,7 +113,7 @@ def _add_legend(ax: Any, notes: Sequence[str] = (), handles: Sequence[Any] | Non
     title = [*earlier.get_title().get_text().split("\n")] if earlier else []
     shown = dict.fromkeys(filter(None, [*title, *notes]))
     handles = ax.get_legend_handles_labels()[0] if handles is None else handles
-    ax.legend(handles=handles, title="\n".join(shown), alignment="left", **BESIDE)
+    ax.legend(handles=handles, title="\n".join(shown), alignment="left", **LEGEND_BESIDE)
 
 
 def _named_rows(axes: Axes, names: Sequence[str], height: float) -> Any:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 MOST_NOTES, MOST_NAMES, MOST_APART, MOST_KINDS = 3, 8, 3, 3
 SURE = (1.0 + COVERAGE) / 2
-"""Chance to be the better of two, from which on the other is not mentioned."""
+"""If one of two is the better with at least this probability, the other is not mentioned."""
 PROBABLE = 0.8
-"""Chance from which on one of two is probably the better; below, they are too close to call."""
+"""At this probability and above one of two is probably the better; below, they are too close to call."""
 
 
 @dataclass(frozen=True)

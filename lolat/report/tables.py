@@ -207,7 +207,7 @@ class ReportTable:
 
 LIMIT = re.compile("(&[lg]t;= .*)")
 """A limit in a head."""
-WIDE = 96
+SCREEN_WIDTH = 96
 """Columns that every screen has."""
 
 
@@ -222,7 +222,7 @@ class Paragraph:
     def lines(self) -> list[str]:
         """The lines of a screen."""
         return textwrap.wrap(
-            self.text, WIDE, initial_indent=" " * self.first, subsequent_indent=" " * self.others,
+            self.text, SCREEN_WIDTH, initial_indent=" " * self.first, subsequent_indent=" " * self.others,
             break_long_words=False, break_on_hyphens=False,
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ from lolat.graph.modes import COMPILED, GRAPH
 from lolat.parameters import BEST
 from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.choice import Choice, offer_words
-from lolat.training.cost import Again, Cost
+from lolat.training.cost import Cost, RepeatableQuestion
 from lolat.training.parallel import NONE
 
 AskAbout = Callable[..., Cost | None]
@@ -28,7 +28,7 @@ class Alternative:
     options: str
 
 
-def ask_about(again: Again | None, one: Choice, **changed: Any) -> Cost | None:
+def ask_about(again: RepeatableQuestion | None, one: Choice, **changed: Any) -> Cost | None:
     """Answer a device's question about a choice; None without a question, or if it is refused."""
     whole = one.devices * one.batch_size
     about = {"batch_size": one.batch_size, "replicas": one.devices, "global_batch_size": None,

@@ -35,7 +35,7 @@ from lolat.parameters import BEST
 from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.best import CHEAPEST, FASTEST, best_of, smallest_update
 from lolat.training.choice import Choice, choice_words, offer_words
-from lolat.training.cost import Again, Cost, cost_on, is_close
+from lolat.training.cost import Cost, RepeatableQuestion, cost_on, is_close
 from lolat.training.prediction import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.trained import Trained, data_of, read_question
@@ -230,7 +230,7 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
 def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion, network: Any) -> Cost:
     """Answer a question as `_of_part` does; the answer can be asked again with other arguments."""
     answer = partial(_of_part, ask)
-    return replace(answer(asked), again=Again(asked, answer, network))
+    return replace(answer(asked), again=RepeatableQuestion(asked, answer, network))
 
 
 def _of_part(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:

@@ -40,7 +40,7 @@ NEARLY = 1.1
 
 
 @dataclass(frozen=True)
-class Again:
+class RepeatableQuestion:
     """A question about a device and a network as the user gave it, and the function that answers it."""
 
     asked: TrainingQuestion
@@ -131,7 +131,7 @@ class Cost(Limited):
     host_bound: bool = False
     padding: float = 0.0
     sure: bool = False
-    again: Again | None = field(default=None, repr=False, compare=False)
+    again: RepeatableQuestion | None = field(default=None, repr=False, compare=False)
 
     @property
     def card(self) -> str:
@@ -234,13 +234,13 @@ def no_room(cost: Cost) -> str:
 
 
 MOST_OPTIONS = 3  # shown to people
-PURE = "--precision bf16"
+PURE_BF16 = "--precision bf16"
 
 
 def would_words(options: Sequence[str]) -> str:
     """Return a clause on the first few options with which an iteration fits; "" without any."""
     more = ", among others" * (len(options) > MOST_OPTIONS)
-    said = {PURE: f"{PURE} (weights and states in 2 bytes too, which changes training)"}
+    said = {PURE_BF16: f"{PURE_BF16} (weights and states in 2 bytes too, which changes training)"}
     words = ", or ".join(said.get(option, option) for option in options[:MOST_OPTIONS])
     return f"; it fits with {words}{more}" if options else ""
 

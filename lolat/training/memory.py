@@ -12,8 +12,8 @@ from lolat.graph.backward import (
     backward_of,
     drops,
     free_parameters,
+    has_trained_parameters,
     is_view,
-    learns,
     open_outputs,
     read_parameters,
     saves_positions,
@@ -79,7 +79,7 @@ def gradients_by_use(graph: Graph, autocast: bool = False) -> np.ndarray:
     operations, runs = graph.operations, backward_of(graph).runs
     found, uses = np.zeros((2, len(operations))), dict[object, list[int]]()
     for i, o in enumerate(operations):
-        if "tied" in o.attributes and runs[i] and learns(o):
+        if "tied" in o.attributes and runs[i] and has_trained_parameters(o):
             uses.setdefault(parameter_key(o), []).append(i)
     for i, number in enumerate(_trained_weights(graph)):
         *others, last = sorted({i, *uses.get(parameter_key(operations[i]), ())})
@@ -337,8 +337,9 @@ def memory_at_peak(
     The moment is the loss, in float32, with the saved activations; or the backward pass of an operation,
     with the tensors it reads and writes, the remaining activations and the gradients so far; or, if little
     is trained, the forward pass with its live tensors; or the update (`_at_update`). `several`: devices
-    exchange gradients, which DistributedDataParallel copies into buckets; divided gradients leave operation
-    by operation. If `shards` divide the parameters, two operations have theirs whole at a time.
+    exchange gradients, which DistributedDataParallel copies into buckets; divided gradients are sent
+    operation by operation instead. If `shards` divide the parameters, two operations have theirs whole at a
+    time.
     """
     of_element, part = element_bytes(graph, mode), backward_of(graph)
     numbers, learned = numbers_of(graph), gradients_by_use(graph, recipe.copy > 0)

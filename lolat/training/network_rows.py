@@ -37,8 +37,8 @@ def training_parts(file: DeviceFile) -> TrainingParts:
     key of its work.
 
     Other parts are the update of the row's optimizer, and on several devices the wait for their exchange.
-    The function raises InputError for a step that computes faster than the data sheet's peak. `file`: that
-    of a device known by operations.
+    The function raises InputError for a step that computes faster than the data sheet's peak. `file`: the
+    profile of a device that was fitted to timed operations.
     """
     training = EstimatedTraining(file)
     mode, gpu = training.mode, file.gpu

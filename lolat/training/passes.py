@@ -26,11 +26,12 @@ class Constants(NamedTuple):
     """The constants that published runs choose; benchmarks/training_decoders.py fits and judges them.
 
     `products`: time of a product inside a step over its time alone: clocks fall under a load that lasts.
-    `attention`: time of PyTorch's attention over that of the serving kernel, for a GPU with the rate of an
-    A100's multiprocessor. `growth`: power of that rate by which the serving kernel uses it better:
-    PyTorch's lacks the instructions of newer GPUs. `backward`: time of an attention's FLOPs in the backward
-    pass over the forward one. `bandwidth`: share of the data sheet's that element-wise work reaches.
-    `waiting`: share of a step that each doubling of the GPUs adds, as all wait for the slowest.
+    `attention`: ratio of the times of PyTorch's attention and of the serving kernel, on a GPU whose
+    multiprocessors are as fast as an A100's. `growth`: power of a multiprocessor's speed with which that
+    ratio grows: PyTorch's kernel lacks the instructions of newer GPUs. `backward`: time of an attention's
+    FLOPs in the backward pass over the forward one. `bandwidth`: share of the data sheet's that
+    element-wise work reaches. `waiting`: share of a step that each doubling of the GPUs adds, as all wait
+    for the slowest.
     """
 
     products: float = 1.2

@@ -163,11 +163,11 @@ def test_the_best_has_the_most_requests_of_those_within_the_limits() -> None:
     assert per_gpu[answer.best] == max(per_gpu)
     assert [row.within for row in answer.served] == [ms <= limit for ms in times]
     assert [row.within for row in free.served] == [None] * 4
-    _, table, *_ = llm_parts(answer)
+    table = llm_parts(answer).table
     assert [row[-1] for row in table.cells][:3] == ["", "best", "beyond the limits"]
     # Without limits the row in the first line, in JSON and in the table is one.
     assert (free.best, free.chosen) == (3, free.served[3])
-    _, table, *_ = llm_parts(free)
+    table = llm_parts(free).table
     assert [row[-1] for row in table.cells] == ["", "", "", "most a GPU"]
     assert MODEL.llm(LARGE, 1000, 200, (1, 10**5), 1).chosen.concurrency == 1  # the other waits
 
@@ -341,7 +341,7 @@ def test_a_limit_is_kept_by_the_interval_or_only_likely(sure: Any, expected: lis
         except AnswerIsNo as no:
             told.append(no.answer["best"])
             continue
-        _, table, *_ = llm_parts(answer)
+        table = llm_parts(answer).table
         (cells,), heads = table.cells, [column.head for column in table.columns]
         told.append(cells[heads.index(f"token <= {limit:.4g} ms")])
         assert cells[-1] == "best"
@@ -365,7 +365,7 @@ def test_tokens_a_second_are_the_inverse_of_the_time_per_token() -> None:
         for limit in ({"max_tpot_ms": 40.0}, {"min_tokens_per_s": 25})
     )
     assert fast.to_dict() | {"min_tokens_per_s": 25} == same.to_dict()
-    heads = [[column.head for column in llm_parts(answer)[1].columns] for answer in (fast, same)]
+    heads = [[column.head for column in llm_parts(answer).table.columns] for answer in (fast, same)]
     assert [n for n in heads[1] if n not in heads[0]] == ["tokens/s >= 25"]
     with pytest.raises(AnswerIsNo, match="keeps 9000 tokens/s a request; nearest"):
         MODEL.llm(LARGE, request_rate=2, min_tokens_per_s=9000)
@@ -399,7 +399,7 @@ def test_numbers_of_attention_groups_are_compared() -> None:
         rows = [row for row in several.served if row.attention_data_parallel == groups]
         assert rows == [*alone]
         assert {row.gpus for row in rows if groups == 4} <= {4, 8}
-    assert "attention groups" in [column.head for column in llm_parts(several)[1].columns]
+    assert "attention groups" in [column.head for column in llm_parts(several).table.columns]
     # Eight GPUs would each keep the cache of one of four heads: they are tried as groups too.
     splits = {row.split for row in MODEL.llm(MIXTURE, concurrency=64).served}
     assert splits == {(1, 1, 1), (2, 1, 1), (4, 1, 1), (8, 1, 1), (1, 1, 8)}

@@ -45,7 +45,7 @@ def test_replicas_fill_the_machine_that_is_rented(tmp_path: Path) -> None:
     assert found.chosen.tpot_ms == min(row.tpot_ms for row in found.served)
     answer = known.llm(LARGE, 1000, 200, prices=str(prices), tensor_parallel=1, gpus=3, **ask)
     few = answer.chosen
-    assert (few.rented_gpus, "box, 5 idle" in llm_parts(answer)[3][0]) == (8, True)
+    assert (few.rented_gpus, "box, 5 idle" in llm_parts(answer).best[0]) == (8, True)
     assert few.replicas == 3
     assert few.headroom_rate == pytest.approx(3 * alone.headroom_rate, rel=0.02)
 
@@ -109,7 +109,7 @@ def test_the_times_in_the_table_are_those_of_the_percentile_that_its_heads_name(
         answer = MODEL.llm(
             LARGE, 1000, 200, request_rate=5, tensor_parallel=1, percentile=percentile
         )
-        _, table, *_ = llm_parts(answer)
+        table = llm_parts(answer).table
         cells = dict(zip((column.head for column in table.columns), table.cells[0], strict=True))
         times = {"first token": "ttft", "per token": "tpot", "whole request": "e2e"}
         (row,) = answer.rows()
@@ -145,7 +145,7 @@ def test_each_rate_has_its_own_best_row() -> None:
         assert re.search(rf"{best}\$.*\nThe limits (likely )?hold up to ", text)
         assert f"${1460 * row.gpus:,} " in text  # a month of 730 hours
     assert "No row keeps the limits at 100000 requests/s." in text
-    _, table, *_ = llm_parts(answer)
+    table = llm_parts(answer).table
     marked = [n for n, row in enumerate(table.cells) if row[-1] == "best"]
     assert [table.rows[n] for n in marked] == found
     loads = [row.load for row in table.rows]
@@ -363,7 +363,7 @@ def test_an_overloaded_row_has_no_times_in_the_table() -> None:
     """They are those of a queue that grows for as long as one looks; JSON has them."""
     answer = MODEL.llm(LARGE, request_rate=(1, 1e4), tensor_parallel=1, gpus=1)
     over = answer.served[1]
-    lines = llm_parts(answer)[1].cells
+    lines = llm_parts(answer).table.cells
     assert over.ttft_ms > 1e4
     assert not any(cell.endswith((" s", " ms")) for cell in lines[1])
     assert lines[1][-1] == f"overloaded, serves {digits(over.backlog_rate)} of 10000 requests/s"

@@ -1,7 +1,7 @@
 """The time of a network in INT8: factors on the formula in float, by class of work.
 
-A product takes a share of its time in float. An operation that only moves data costs by its elements, as in
-8 bits no part of it runs inside a product.
+A product in 8 bits takes its time in float times the factor of its class. The time of an operation that
+only moves data follows from its elements: in 8 bits no part of it runs inside a product.
 """
 
 from __future__ import annotations

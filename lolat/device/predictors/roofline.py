@@ -295,7 +295,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         return counts
 
     def of_operations(self, analysis: Analysis, batch_size: int) -> np.ndarray:
-        """`Formula.of_operations`; the time that only a faster host shortens belongs to the term "ops"."""
+        """`Formula.of_operations`; the host's part of a time, beyond the device's, is in the term "ops"."""
         return self._of_operations(analysis, batch_size)[1]
 
     def _of_operations(self, analysis: Analysis, batch_size: int) -> tuple[Steps, np.ndarray]:

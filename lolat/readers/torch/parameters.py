@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from lolat.graph import Operation, kinds
-from lolat.graph.backward import learns
+from lolat.graph.backward import has_trained_parameters
 from lolat.readers.torch.running import Running
 from lolat.readers.torch.tensors import Tensors
 
@@ -129,7 +129,7 @@ class Parameters:
         if grows and is_fixed:
             self._fixed.append(written)
         new = every[start:]
-        if any(map(learns, new)):
+        if any(map(has_trained_parameters, new)):
             constants, taken = self.writer.constants.intersection(sources), self.trained.taken
             constants.difference_update(*(o.inputs for o in new))
             taken.update(dict.fromkeys(self.trained.parts(constants), 0))
