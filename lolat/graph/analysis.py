@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.graph import Graph, once
+from lolat.graph import Graph, cached_on_graph
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.memory import Memory, alive_bytes, largest_fitting, sliced_bytes
@@ -73,7 +73,7 @@ def analyze(network: Graph | Analysis) -> Analysis:
     return network if isinstance(network, Analysis) else _analysis(network)
 
 
-@once
+@cached_on_graph
 def _analysis(graph: Graph) -> Analysis:
     blocks, owner = cut(graph), np.empty(len(graph.operations), np.intp)
     for i, block in enumerate(blocks):

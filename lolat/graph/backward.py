@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lolat.arrays import np
-from lolat.graph import Graph, Operation, kinds, once
+from lolat.graph import Graph, Operation, cached_on_graph, kinds
 from lolat.graph.kinds import kind_of
 
 _AFTER = kinds.NORMALIZATIONS | frozenset(kinds.GATES)
@@ -140,7 +140,7 @@ def _trains_kernel(operation: Operation) -> bool:
     )
 
 
-@once
+@cached_on_graph
 def backward_of(graph: Graph) -> Backward:
     """Return the backward pass."""
     tensors, operations = graph.tensors, graph.operations

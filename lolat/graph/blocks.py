@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from lolat.graph import Graph, Operation, once
+from lolat.graph import Graph, Operation, cached_on_graph
 from lolat.graph.kinds import COMPUTE, KINDS, POOLINGS, VIEWS
 from lolat.graph.network import is_flat
 from lolat.units import plural
@@ -153,7 +153,7 @@ class Block:
         return self.name.label
 
 
-@once
+@cached_on_graph
 def cut(graph: Graph) -> tuple[Block, ...]:
     """The blocks of a graph in network order; every operation is in exactly one."""
     order = branch_by_branch(graph)

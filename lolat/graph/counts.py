@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 from lolat.arrays import np
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation, kinds, once
+from lolat.graph import Graph, Operation, cached_on_graph, kinds
 from lolat.graph.kinds import GATES, VIEWS, kind_of
 from lolat.io.results import Figure, Remark
 from lolat.units import percent
@@ -406,7 +406,7 @@ def repacked(counts: "np.ndarray", batch_size: int) -> "np.ndarray":
     return reordered
 
 
-@once
+@cached_on_graph
 def count(graph: Graph) -> GraphCounts:
     """Count a graph; one remark for each kind of operation without a formula."""
     shape = (len(graph.operations), len(COLUMNS))
@@ -447,7 +447,7 @@ def quantized_remark(share: float) -> str:
     )
 
 
-@once
+@cached_on_graph
 def wide_share(graph: Graph) -> float:
     """The share of the multiply-accumulates that amp leaves in float32 (torch.autocast(enabled=False))."""
     return share_of_macs(count(graph).at(1), [kinds.WIDE in o.attributes for o in graph.operations])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from lolat.graph import Graph, Operation, kinds, once
+from lolat.graph import Graph, Operation, cached_on_graph, kinds
 from lolat.graph.dtypes import SIZES
 from lolat.graph.kinds import kind_of
 from lolat.graph.modes import AMP, Mode, is_in_half
@@ -291,13 +291,13 @@ class Lowering:
         return str(operation.attributes.get("autocast", kind_of(operation.kind).autocast))
 
 
-@once
+@cached_on_graph
 def lowered_eagerly(graph: Graph, dtype: str) -> Lowering:
     """The lowering of a graph to a data type, without a compiler."""
     return Lowering(graph, Mode(dtype))
 
 
-@once
+@cached_on_graph
 def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
     """Return the positions of transpositions that PyTorch never copies, and of views that it copies.
 

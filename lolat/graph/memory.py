@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from lolat.graph import Graph, once
+from lolat.graph import Graph, cached_on_graph
 from lolat.graph.backward import saves_positions
 from lolat.graph.dtypes import HALF_BYTES, SIZES
 from lolat.graph.kinds import SLICES, VIEWS
@@ -54,7 +54,7 @@ def as_padded(graph: Graph, position: int, tensor: int) -> float:
     return prod(1.0 + sum(pad) / n for pad, n in zip(pads, sides, strict=True))
 
 
-@once
+@cached_on_graph
 def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
     """Bytes of tensors alive while each operation runs, (2, operations): [0] fixed, [1] of each sample.
 
@@ -118,7 +118,7 @@ STRIDED = frozenset(["batch_norm", "rms_norm", "global_average_pool"])
 """Kinds of CONTIGUOUS for which PyTorch does not copy a slice, by its profiler on a CPU."""
 
 
-@once
+@cached_on_graph
 def sliced_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
     """Bytes of a sample's views that eager PyTorch copies while each operation runs, (2, operations).
 

@@ -29,6 +29,8 @@ from lolat.io.documents import converted
 from lolat.units import shortened
 
 FORMAT_VERSION = 1
+RESULTS = "results"
+"""Attribute of a graph: the results that `cached_on_graph` keeps."""
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 if TYPE_CHECKING:
@@ -227,23 +229,21 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return graph
 
 
-def once(
+def cached_on_graph(
     function: Callable[Concatenate[Graph, Others], Result],
 ) -> Callable[Concatenate[Graph, Others], Result]:
-    """Cache the result of a function of a graph in `vars(graph)`, under the function's name.
+    """Cache the results of a function of a graph with the graph, by its other arguments.
 
-    The text of other arguments becomes a part of that name. Cached results are no part of the graph's value
-    or of its JSON.
+    Cached results are no part of the graph's value or of its JSON.
     """
+    name = function.__module__, function.__qualname__
 
     @wraps(function)
     def kept(graph: Graph, /, *args: Others.args, **named: Others.kwargs) -> Result:
-        results, name = vars(graph), function.__name__
-        if args or named:
-            name = f"{name} {args} {named}"
-        if name not in results:
-            results[name] = function(graph, *args, **named)
-        result: Result = results[name]
+        results, key = vars(graph).setdefault(RESULTS, {}), (*name, args, *sorted(named.items()))
+        if key not in results:
+            results[key] = function(graph, *args, **named)
+        result: Result = results[key]
         return result
 
     return kept

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from lolat.graph.kinds import KERNELS, VIEWS
-from lolat.graph.network import Graph, Operation, once
+from lolat.graph.network import Graph, Operation, cached_on_graph
 
 INT8 = "int8"
 DYNAMIC, STATIC, SIGNED = "dynamic", "static", "signed"
@@ -60,7 +60,7 @@ class QuantizedStep(NamedTuple):
     converted: tuple[int, ...] = ()
 
 
-@once
+@cached_on_graph
 def int8_steps(graph: Graph) -> tuple[QuantizedStep, ...]:
     """The step of each operation."""
     return tuple(_Int8(graph).steps())

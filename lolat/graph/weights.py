@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.graph import Graph, GraphBuilder, Operation, once
+from lolat.graph import Graph, GraphBuilder, Operation, cached_on_graph
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.dtypes import HALF_BYTES, SIZES, WIDE
 from lolat.graph.kinds import BUFFER, KERNELS, MULTIPLYING, RECAST, kind_of
@@ -31,7 +31,7 @@ def free_elements(graph: Graph) -> int:
     return sum(number for number, _ in graph.free)
 
 
-@once
+@cached_on_graph
 def operations_parameters(graph: Graph) -> tuple[int, ...]:
     """Number of parameters and weights in buffers of each operation, (operations,).
 
@@ -118,7 +118,7 @@ def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
     return round(total)
 
 
-@once
+@cached_on_graph
 def copied_at(graph: Graph) -> dict[int, int]:
     """Position of an operation with parameters -> position of the operation for which autocast copies them.
 

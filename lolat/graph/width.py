@@ -16,7 +16,7 @@ from math import floor, gcd, lcm, prod
 from msgspec.structs import replace
 
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation, once
+from lolat.graph import Graph, Operation, cached_on_graph
 from lolat.graph.kinds import CONVOLUTIONS, ELEMENTWISE, GATES, KERNELS, PACKED, VIEWS
 
 STEP = 8  # channel counts are multiples of this, which fill vector instructions
@@ -342,7 +342,7 @@ def _same_elements(before: Shape, after: Shape) -> Iterator[tuple[range, range]]
             i, j = old_end, new_end
 
 
-widths = once(Widths)
+widths = cached_on_graph(Widths)
 """The `Widths` of a graph, computed once."""
 
 

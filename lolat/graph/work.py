@@ -12,7 +12,7 @@ from math import ceil, prod
 from typing import NamedTuple
 
 from lolat.arrays import np
-from lolat.graph import Graph, Operation, kinds, once
+from lolat.graph import Graph, Operation, cached_on_graph, kinds
 from lolat.graph.backward import Backward, backward_of, has_trained_parameters, open_outputs
 from lolat.graph.kinds import GATES, VIEWS, kind_of
 from lolat.graph.lowering import Lowering, Pairs
@@ -139,7 +139,7 @@ def work_of(graph: Graph, batch_size: int = 1, mode: Mode = DEFAULT_MODE) -> Wor
     return workload_at(step_table(graph, mode), batch_size)
 
 
-@once
+@cached_on_graph
 def step_table(graph: Graph, mode: Mode) -> np.ndarray:
     """Return a graph's steps, an array (steps, STEP_COLUMNS) for any batch size; `at` evaluates it at one.
 

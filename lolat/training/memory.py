@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from lolat.arrays import np
-from lolat.graph import Graph, once
+from lolat.graph import Graph, cached_on_graph
 from lolat.graph.backward import (
     backward_of,
     drops,
@@ -46,7 +46,7 @@ class Numbers(NamedTuple):
     frozen: int
 
 
-@once
+@cached_on_graph
 def trained_parameters(graph: Graph) -> tuple[int, ...]:
     """Return the number of trained parameters of each operation.
 
@@ -59,14 +59,14 @@ def trained_parameters(graph: Graph) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-@once
+@cached_on_graph
 def _trained_weights(graph: Graph) -> tuple[int, ...]:
     runs = backward_of(graph).runs.tolist()
     each = zip(graph.operations, operations_parameters(graph), runs, strict=True)
     return tuple(min(n, o.attributes.get(TRAINED, n)) * runs for o, n, runs in each)
 
 
-@once
+@cached_on_graph
 def gradients_by_use(graph: Graph, autocast: bool = False) -> np.ndarray:
     """(2, operations) trained parameters whose gradients the backward pass makes first at an operation;
     those whose gradients it adds there.
@@ -126,7 +126,7 @@ Kept = dict[int, list[tuple[int, int]]]
 """Tensor -> (position of an operation that keeps it, the view of it that the operation reads)."""
 
 
-@once
+@cached_on_graph
 def saved_tensors(graph: Graph, in_half: bool) -> tuple[Kept, dict[int, int], dict[int, Kept]]:
     """Return the tensors that the forward pass keeps, those that parts keep to run again, and those that
     each part keeps while it runs again.
@@ -327,7 +327,7 @@ def _at_update(
     return parts | {BUCKETS: recipe.gradient * trained * whole}
 
 
-@once
+@cached_on_graph
 def memory_at_peak(
     graph: Graph, batch_size: int, recipe: PrecisionRecipe, mode: Mode = DEFAULT_MODE,
     several: bool = False, shards: Shards = Shards(), accumulate: int = 1,  # noqa: B008 (it is frozen)

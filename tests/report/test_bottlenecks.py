@@ -18,6 +18,7 @@ from lolat.device.prediction import Prediction
 from lolat.device.summary import IN_TF32
 from lolat.graph.blocks import BlockName, cut
 from lolat.graph.counts import COLUMNS, GROUPS
+from lolat.graph.network import RESULTS
 from lolat.report.bottlenecks import page
 from lolat.report.prediction import report_lines
 from lolat.report.rows import COLORS, color_of
@@ -119,7 +120,7 @@ def evil() -> Prediction:
         replace(block, name=BlockName(name, name))
         for block, name in zip(cut(graph), names, strict=True)
     ]
-    vars(graph)["cut"] = tuple(blocks)
+    vars(graph)[RESULTS][cut.__module__, cut.__qualname__, ()] = tuple(blocks)
     return Model(synthetic.document(device=EVIL)).predict(graph, 2)
 
 
