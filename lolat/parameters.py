@@ -155,7 +155,7 @@ class Parameter:
         bare = math.nan if is_prefix else in_own_unit(text, self.name, self.is_count)
         share *= 100.0 if share < 1.0 else 0.01
         is_share = self.most in (1, 100) or self.name == "percentile"
-        for number in (as_amount(text, is_whole), bare, *[share] * is_share):
+        for number in (as_amount(text, is_whole), bare, *([share] if is_share else [])):
             lies = self.least < number < self.most and number != given
             if lies and (number.is_integer() or not is_whole):
                 meant = f"{number:.12g}"
@@ -345,7 +345,8 @@ def parameters_of(question: type) -> dict[str, Parameter]:
     found = {}
     for one in fields(question):
         if one.metadata:
-            kind = next((kind for kind in (float, int) if kind.__name__ in str(one.type)), str)
+            words = re.findall(r"\w+", str(one.type))
+            kind = next((kind for kind in (float, int) if kind.__name__ in words), str)
             found[one.name] = Parameter(one.name, kind=kind, default=one.default, **one.metadata)
         elif one.name in PARAMETERS:
             default = None if one.default is MISSING else one.default
@@ -365,7 +366,7 @@ def check_is_batch(value: Any, behind_network: bool) -> None:
         meant = tuple(value)
     if meant:
         given = f"an array of {shape}" if shape else f"{meant}"
-        where = ", the argument behind the network," * behind_network
+        where = ", the argument behind the network," if behind_network else ""
         raise InputError(
             f"{arg('batch_size')}{where} is {given}; did you mean {SIZE}={meant}?",
             code="batch-size",
@@ -413,7 +414,7 @@ def asks(
         own = [*signature(method).parameters.values()][:2]
         given = [*signature(question).parameters.values()]
         at = next((n for n, p in enumerate(given, 1) if p.name == SIZE), 0)
-        length = [given[at - 1].replace(name=LENGTH, annotation="int | None")] * bool(at)
+        length = [p.replace(name=LENGTH, annotation="int | None") for p in given if p.name == SIZE]
         listed = [*own, *given[:at], *length, *given[at:]]
         shown = Signature(listed, return_annotation=method.__annotations__["return"])
         required = [p.name for p in (*own, *given) if p.default is p.empty]

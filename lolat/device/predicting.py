@@ -46,7 +46,7 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     latency = float(terms.sum()) + call_ms
     found = extrapolation_of(model, analysis, size, formula, terms / (latency or 1.0), steps)
     extrapolation, of_counts = with_untimed(found, formula, analysis, size, mode)
-    steps_alone = [STEPS_ALONE] * (not where.fitted_on.inference)
+    steps_alone = [] if where.fitted_on.inference else [STEPS_ALONE]
     inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
     inside = inside if file.is_measured and not steps_alone else 0.0
     terms_ms = dict(zip(formula.features, terms.sum(axis=0).tolist(), strict=True))
@@ -56,7 +56,7 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
         is_checked=bool(model.state and model.state.check))  # fmt: skip
     if mode.dtype == AMP:
         half, doubts = with_copies(half, doubts, file, graph, latency)
-    remarks = [*graph.one_batch * (size > 1), *extrapolation.remarks, *amp_remarks(file)]
+    remarks = [*(graph.one_batch if size > 1 else ()), *extrapolation.remarks, *amp_remarks(file)]
     remarks += (*doubts, *steps_alone, *other_framework(file, graph.framework))
     upcasts = lost_upcasts(graph, mode) if mode.half else ()
     remarks += (*of_its_source(file), *layout_remarks(model, graph), *upcasts, *of_counts)

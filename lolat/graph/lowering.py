@@ -146,7 +146,8 @@ class Lowering:
             return
         out, saves = o.outputs[0], kind_of(o.kind).saves
         whole, is_product = (out, size[out]), o.kind in ("multiply", "divide")
-        kept = [*o.inputs[:1]] * (kinds.INPUT in saves) + [out] * (kinds.OUTPUT in saves)
+        kept = [*o.inputs[:1]] if kinds.INPUT in saves else []
+        kept += [out] if kinds.OUTPUT in saves else []
         for at, t in enumerate(o.inputs):
             if not needs[t]:
                 continue

@@ -226,7 +226,8 @@ class Widths:
         is_depthwise = 1 < groups == a["in_channels"]
         if is_depthwise or PACKED in a:  # PACKED: queries, keys and values, three times the input
             self._follow((out, made), [(source, read)])
-            self.attributes += [(position, "groups", (source, read))] * is_depthwise
+            if is_depthwise:
+                self.attributes.append((position, "groups", (source, read)))
         elif out != o.outputs[0]:  # a state, beside the sequence
             first = o.outputs[0], len(self.graph.tensors[o.outputs[0]].shape) - 1
             self._follow((out, made), [first])

@@ -131,8 +131,8 @@ def read_trace(path: str | Path) -> Trace:
     for is_wrong, why in (
         (len(rows) < 2, f"{plural(len(rows), 'request')}; expected 2 or more"),
         (span == 0.0, "all requests arrive at once; expected arrival_s to rise"),
-        (any(at > LATEST for at in arrivals[:1]), f"{arrives} {arrivals[0] if rows else 0:.0f} is later than "
-         "the year 5000 in seconds since 1970; expected seconds, not milliseconds"),
+        (any(at > LATEST for at in arrivals[:1]), f"{arrives} {arrivals[0] if rows else 0:.0f} is later "
+         "than the year 5000 in seconds since 1970; expected seconds, not milliseconds"),
         (span > LONGEST_TRACE, f"the last request arrives after {max(arrivals, default=0.0):,.0f} s; "
          f"expected seconds, and at most {LONGEST_TRACE:,.0f} of them (a week)"),
     ):  # fmt: skip

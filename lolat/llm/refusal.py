@@ -240,8 +240,8 @@ def _keeping(row: ServingConfig, asked: ServingQuestion) -> str:
     """Return words that GPUs keep the limits, with their price: "2 GPUs keep them, $4,000 a month"."""
     month = row.dollars_per_month
     price = f", {dollars(month)} a month" if month is not None else ""
-    keep = ("keep" if row.is_sure(asked) else "likely keep") + "s" * (row.gpus == 1)
-    return f"{row.gpus_words}{row.split_words} {keep} them{price}"
+    likely, s = "" if row.is_sure(asked) else "likely ", "s" if row.gpus == 1 else ""
+    return f"{row.gpus_words}{row.split_words} {likely}keep{s} them{price}"
 
 
 def _tried(made: ServingAnswer, near: ServingConfig) -> str:

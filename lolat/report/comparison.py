@@ -72,9 +72,9 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
     networks, devices = _each(answers, network_words), _each(answers, device_words)
     where = next(iter(devices)) if len(devices) == 1 else plural(len(devices), "device")
     sizes = ", ".join(_each(answers, lambda p: str(p.batch_size)))
-    on = f"on {', '.join(devices)} · batch {sizes}" + " · each device in its fastest precision" * (
-        found.in_fastest
-    )
+    on = f"on {', '.join(devices)} · batch {sizes}"
+    if found.in_fastest:
+        on += " · each device in its fastest precision"
 
     def said(line: str) -> str:
         return (plain if command else in_python)(for_readers(line))
@@ -143,7 +143,7 @@ def _spots(
     """The rows of the chart, below a heading for each network and batch size if these have several rows."""
     groups, common = groups_of(drawn), [network_words, lambda p: f"batch {p.batch_size}"]
     own = [device_words, lambda p: p.precision]
-    headed = [of for of in common if len(_each(drawn, of)) > 1] * (len(drawn) > len(groups))
+    headed = [of for of in common if len(_each(drawn, of)) > 1 and len(drawn) > len(groups)]
     told = [of for of in (*common, *own) if len(_each(drawn, of)) > 1 and of not in headed]
     for its in groups.values():
         heading = element(

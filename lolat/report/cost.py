@@ -318,7 +318,7 @@ def _choices(cost: Cost) -> Iterator[Sentence]:
         return
     bests = _bests(cost)
     if is_both := cost.cheapest == cost.fastest:
-        bests = ((CHEAPEST, cost.fastest, cost.limits),) * (len(cost.options) > 1)
+        bests = ((CHEAPEST, cost.fastest, cost.limits),) if cost.options[1:] else ()
     for aim, devices, limits in bests:
         name = "Cheapest and fastest" if is_both else aim.word
         if devices is not None:
@@ -398,9 +398,8 @@ def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[Sentence], list[st
     listed = ranked(costs)
     listing = listing_of(costs, listed)
     table = ReportTable(columns(costs, listing.shown), listing.shown, stacked=True)
-    no_data = [Sentence(no_data_words(costs))] * (
-        not costs.samples and costs.limits == TrainingLimits()
-    )
+    is_without_data = not costs.samples and costs.limits == TrainingLimits()
+    no_data = [Sentence(no_data_words(costs))] if is_without_data else []
     return (
         title,
         table,

@@ -367,9 +367,8 @@ def launch_words(costs: Costs, aim: Aim, limits: TrainingLimits) -> str:
     is_alike &= one.batch_size == best.batch_size
     told = choice_words(replace(one, precision=None), costs.tells_batch and not is_alike)
     told = told.partition(", ")[2] if is_alike else told
-    words = f"with --launch {one.launch}" + f" in {one.precision}" * (
-        one.precision != best.precision
-    )
+    precision = f" in {one.precision}" if one.precision != best.precision else ""
+    words = f"with --launch {one.launch}{precision}"
     words += f": {told}, {percent(1.0 - aim.value(one) / aim.value(best))} {aim.less}"
     sure = ""
     if ends := getattr(row.option, aim.interval):
@@ -395,11 +394,12 @@ def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
     for cost in (c for c in costs if c.fits is False):
         is_told = several or cost.checkpointing not in (None, "none")
         name = f"{cost.card} batch {cost.batch_size:,}"
-        key = recomputed_words(cost) * is_told, name
+        key = recomputed_words(cost) if is_told else "", name
         each.setdefault(key, []).extend(cost.option_rows)
     for (again, name), rows in each.items():
         cost, option = max(rows, key=lambda row: row.option.devices)
-        devices = "up to " * (len({o.devices for _, o in rows}) > 1) + f"{option.devices} x {name}"
+        most_words = "up to " if len({o.devices for _, o in rows}) > 1 else ""
+        devices = f"{most_words}{option.devices} x {name}"
         room, most = cost.available_bytes or 0, cost.largest_batch
         words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"
         words += f", batch {most:,} fits" * bool(most) + close_words(cost.memory_bytes, room)

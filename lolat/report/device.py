@@ -87,8 +87,8 @@ def first_evaluation(name: str, framework: str | None) -> list[str]:
     """
     command = f"{quote(program())} evaluate {quote(plain(name))}"
     if framework == "torch":
-        return [f"{command} timm:resnet50"] * (importlib.util.find_spec("timm") is not None)
-    return [command] * (framework != "onnxruntime")
+        return [f"{command} timm:resnet50"] if importlib.util.find_spec("timm") else []
+    return [] if framework == "onnxruntime" else [command]
 
 
 def learned(device: Device, path: str, name: str) -> Iterator[Part]:

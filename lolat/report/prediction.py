@@ -194,7 +194,7 @@ def mostly(answer: Any) -> str:
     """ "mostly ", if a part of the time is outside the measured range."""
     share = answer.inside_share
     is_part = share is not None and share <= 1.0 - NEGLIGIBLE_SHARE
-    return "mostly " * (answer.in_domain is True and is_part and not answer.host_bound)
+    return "mostly " if answer.in_domain is True and is_part and not answer.host_bound else ""
 
 
 def memory_cell(answer: Any) -> str | None:

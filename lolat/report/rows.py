@@ -255,7 +255,8 @@ def marked_rows(prediction: Prediction, depth: int | None = None) -> list[int]:
     found = list[int]()
     for i, row in enumerate(block_rows(prediction, depth)):
         name = row.label if len(row.blocks) > 1 else prediction.blocks[row.blocks[0]].name
-        found += [i] * (name in names)
+        if name in names:
+            found.append(i)
     return found
 
 

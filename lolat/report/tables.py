@@ -234,7 +234,8 @@ Part = str | Paragraph | ReportTable
 def one_by_one(found: Any, parts: Callable[[Any], Iterable[Part]]) -> Iterator[Part]:
     """The parts of an answer; of several, an empty line between two."""
     for number, answer in enumerate(answers_of(found)):
-        yield from [""] * (number > 0)
+        if number:
+            yield ""
         yield from parts(answer)
 
 

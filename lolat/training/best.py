@@ -141,4 +141,5 @@ def verdict_on(option: TrainingPrediction, limits: TrainingLimits) -> str:
     """The `verdict` on an option; "" without limits, or if they ask how much data is within them."""
     has_limit = limits.max_hours is not None and option.total_s is not None
     has_limit |= limits.max_dollars is not None
-    return verdict(option, limits) * (has_limit and option.data_within_limits is None)
+    is_judged = has_limit and option.data_within_limits is None
+    return verdict(option, limits) if is_judged else ""

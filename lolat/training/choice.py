@@ -83,7 +83,9 @@ def choice_words(choice: Choice, with_batch: bool = False) -> str:
 
 def offer_words(offer: Choice, with_batch: bool = False, with_precision: bool = False) -> str:
     """Return the options of a choice's execution mode, and the choice in words."""
-    options = [f"{arg('precision')} {offer.precision}"] * with_precision
-    options += [arg("channels_last")] * bool(offer.channels_last)
-    options += [f"{arg('launch')} {offer.launch}"] * (offer.launch not in (None, EAGER))
+    options = [f"{arg('precision')} {offer.precision}"] if with_precision else []
+    if offer.channels_last:
+        options.append(arg("channels_last"))
+    if offer.launch not in (None, EAGER):
+        options.append(f"{arg('launch')} {offer.launch}")
     return f"{' '.join(options)} ({choice_words(offer, with_batch)})"

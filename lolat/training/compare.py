@@ -108,7 +108,7 @@ class Costs(Limited):
     def words(self) -> str:
         """Return the cheapest and the fastest choice with intervals; without data, the iterations."""
         each = {Choice.of(c, o): o for c in self.answers for o in c.options}
-        parts = [self.missed] * bool(self.missed)
+        parts = [self.missed] if self.missed else []
         for name, best, ends_of, form in (
             ("cheapest", self.cheapest, "dollars_interval", dollars),
             ("fastest", self.fastest, "interval_s", duration),
@@ -190,7 +190,8 @@ def usual_update(replicas: Any, samples: int | None) -> int:
 def _most_devices(asked: TrainingQuestion) -> int:
     """Return the largest number of devices that was asked for."""
     numbers = [as_whole(k, "replicas") for k in several(asked.replicas)]
-    return max(numbers or SHARING[-1:] * (asked.global_batch_size is not None), default=1)
+    most_sharing = SHARING[-1] if asked.global_batch_size is not None else 1
+    return max(numbers, default=most_sharing)
 
 
 def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
@@ -381,7 +382,7 @@ def with_modes(costs: Costs) -> Costs:
         if one := clearly_least(bests, aim.value, aim.value(least)):
             better_launch[aim.field] = one
     other = {"channels_last": True} if costs.precision else {"precision": BEST}
-    others = [all_asked(**other)] * bool(costs.missed and costs.precision != BEST)
+    others = [all_asked(**other)] if costs.missed and costs.precision != BEST else []
     others += by_launch.values()
     keeping = (found for found in others if found and not found.missed)
     kept = (one for found in keeping if (one := found.cheapest or found.fastest))

@@ -392,7 +392,8 @@ def _parts(row: ServingConfig) -> list[tuple[int, str, float]]:
     """(color, words, share) of each part of a token's time; the last is all small parts together."""
     parts = [(BREAKDOWN.index(name), words, share) for name, words, share in breakdown(row)]
     rest = 1.0 - sum(share for *_, share in parts)
-    return parts + [(len(BREAKDOWN), "other", rest)] * bool(parts and rest > ROUNDED)
+    has_rest = parts and rest > ROUNDED
+    return [*parts, (len(BREAKDOWN), "other", rest)] if has_rest else parts
 
 
 def _token_words(row: ServingConfig, at: int | None) -> str:

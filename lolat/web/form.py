@@ -124,8 +124,8 @@ class Form:
     def folded_words(self, fields: Iterable[Field]) -> str:
         """The folded fields that differ from their first texts, behind a colon; "" without one."""
         fields = (f for f in fields if self.text(f.name) != f.default)
-        words = (f"{f.label} {self.text(f.name) or 'empty'}" for f in fields)
-        return "".join([": " * bool(told := ", ".join(words)), told])
+        words = ", ".join(f"{f.label} {self.text(f.name) or 'empty'}" for f in fields)
+        return f": {words}" if words else ""
 
     def are_wrong(self, fields: Iterable[Field], more: str = "") -> bool:
         """Return True if one of these fields has an error, or one named `more`."""
@@ -176,7 +176,8 @@ class Form:
         for field in (*self.subject.fields[1:], *self.own_fields):
             if (text := field.word(self.asked(field.name))) and field.name != but:
                 is_flag = field.parse is bool
-                words += ["--" + field.name.replace("_", "-"), *[text] * (not is_flag)]
+                option = "--" + field.name.replace("_", "-")
+                words += [option] if is_flag else [option, text]
         return words
 
     def network(self) -> str:

@@ -202,8 +202,9 @@ def _hides_products(node: Any) -> bool:
     """True for a product in another domain or in QOperator format, and for a loop or branch with one."""
     bodies = [a.value for a in node.attributes.values() if a.type.name == "GRAPH"]
     inside = [n.op_type for body in bodies for n in body.all_nodes()]
-    is_other = node.domain or node.op_type.startswith("QLinear")
-    return any(map(_PRODUCTS.search, [*inside, *[node.op_type] * bool(is_other)]))
+    if node.domain or node.op_type.startswith("QLinear"):
+        inside.append(node.op_type)
+    return any(map(_PRODUCTS.search, inside))
 
 
 # ---- Names of operators.
@@ -262,7 +263,7 @@ def _convolution(r: OnnxReader, node: Any) -> list[int]:
     is_zero = values is not None and not np.any(values.numpy())
     has_bias = vector is not None and not is_zero
     return r.call(
-        node, [source, *[weights] * (weights in r.live)], "convolution",
+        node, [source, weights] if weights in r.live else [source], "convolution",
         strides=sizes_of(_attribute(node, "strides", 1), window), padding=_padding(r, node),
         dilation=sizes_of(_attribute(node, "dilations", 1), window),
         bias=has_bias or node in r.patterns.biases, transposed=transposed, **sizes,
@@ -324,7 +325,7 @@ def _attention(r: OnnxReader, node: Any) -> list[int]:
         raise r.unknown(node)
     several = _attribute(node, "q_num_heads")
     heads = {"heads": (several, _attribute(node, "kv_num_heads"))} if ranks == {3} else {}
-    return r.call(node, [*values, *[mask] * (mask is not None)], "attention", **heads)
+    return r.call(node, values if mask is None else [*values, mask], "attention", **heads)
 
 
 def _clip(r: OnnxReader, node: Any) -> list[int]:
