@@ -46,7 +46,7 @@ def near_miss(
     rows: Sequence[ServingConfig],
     best: ServingConfig,
 ) -> ServingConfig | None:
-    """Return the best cheaper row of a rate that misses the limits by less than the error, or None."""
+    """The best cheaper row of a rate that misses the limits by less than the error, or None."""
     asked, near = sizings[best.split].asked, list[ServingConfig]()
     for one in (one for one in rows if one.request_rate == best.request_rate):
         sizing, fewer = sizings[one.split], one.replicas - 1 if one.within else one.replicas
@@ -58,7 +58,7 @@ def near_miss(
 
 
 def _is_cheaper(row: ServingConfig, other: ServingConfig) -> bool:
-    """Return True if a row costs less than another; without both prices, if it is on fewer GPUs."""
+    """True if a row costs less than another; without both prices, if it is on fewer GPUs."""
     usd, than = row.dollars_per_hour, other.dollars_per_hour
     return usd < than if usd and than else row.gpus < other.gpus
 
@@ -68,7 +68,7 @@ def surely_row(
     rows: Sequence[ServingConfig],
     best: ServingConfig,
 ) -> ServingConfig | None:
-    """Return the best row of a load that surely keeps the limits; None if the best of all does."""
+    """The best row of a load that surely keeps the limits; None if the best of all does."""
     sizing = sizings[best.split]
     if sizing.asked.sure is not None or best.is_sure(sizing.asked):
         return None
@@ -80,7 +80,7 @@ def surely_row(
 def in_other_dtypes(
     sizing: Sizing, bests: Sequence[ServingConfig], surer: Sequence[ServingConfig]
 ) -> OtherDtypes:
-    """Return rows at rates in other data types of the weights, in the order of rate and price.
+    """Rows at rates in other data types of the weights, in the order of rate and price.
 
     `bests` and `surer` have at most one row of each rate.
     """
@@ -113,7 +113,7 @@ def in_other_dtypes(
 
 
 def enough_in_other_dtype(sizing: Sizing) -> ServingConfig | None:
-    """Return the best row in another data type of the weights within the limits; None without one."""
+    """The best row in another data type of the weights within the limits; None without one."""
     load, asked = sizing.asked.loads()[0], sizing.asked
     rows = _in_each_dtype(sizing, lambda each: _cheapest(each, load, None))
     return best_of([row for row in rows if row], asked)
@@ -143,8 +143,7 @@ def _cost(row: ServingConfig) -> float:
 def _cheapest(
     sizings: Iterable[Sizing], load: Load, known: ServingConfig | None, *, surely: bool = False
 ) -> ServingConfig | None:
-    """Return the best row of a load that keeps the limits and costs no more than a `known` row, else
-    that row.
+    """The best row of a load that keeps the limits and costs no more than a `known` row, else that row.
 
     `surely`: the ends of the intervals keep the limits.
     """

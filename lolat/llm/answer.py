@@ -142,13 +142,13 @@ class ServingConfig(Result):
         return Split(self.tensor_parallel, self.expert_parallel, self.attention_data_parallel)
 
     def time(self, name: str, percentile: int | None) -> float | None:
-        """Return ms of "tpot", "ttft" or "e2e" at a percentile; None: the mean."""
+        """ms of "tpot", "ttft" or "e2e" at a percentile; None: the mean."""
         name = name if percentile is None else f"{name}_p{percentile}"
         asked = (self.percentiles_ms or {}).get(name)
         return asked or getattr(self, f"{name}_ms", None)
 
     def token_times(self, percentile: int | None) -> TokenTimes:
-        """Return the times that can have a limit, at a percentile; None: the means."""
+        """The times that can have a limit, at a percentile; None: the means."""
         ends = {"tpot": self.tpot_interval_ms, "ttft": self.ttft_interval_ms}
         if percentile is not None:
             ends = {t: (self.intervals_ms or {}).get(f"{t}_p{percentile}") for t in ends}
@@ -158,23 +158,23 @@ class ServingConfig(Result):
         )
 
     def off(self, asked: ServingQuestion) -> float:
-        """Return the logarithm of the largest factor of a time to its limit; infinite if the row cannot
-        serve, or is on more GPUs than asked for.
+        """The logarithm of the largest factor of a time to its limit; infinite if the row cannot serve, or
+        is on more GPUs than asked for.
         """
         if not self.fits or self.saturated or self.gpus > (asked.gpus or MOST_GPUS):
             return math.inf
         return max((math.log(one.factor) for one in self.excesses(asked)), default=-math.inf)
 
     def keeps(self, asked: ServingQuestion) -> bool:
-        """Return True if the row fits and keeps the limits."""
+        """True if the row fits and keeps the limits."""
         return self.off(asked) <= 0.0
 
     def may_keep(self, asked: ServingQuestion) -> bool:
-        """Return True if the row may keep the limits, by its intervals."""
+        """True if the row may keep the limits, by its intervals."""
         return asked.sure is None and self.off(asked) < math.inf and self.is_sure(asked, 0)
 
     def _limited(self, asked: ServingQuestion) -> list[LimitedValue]:
-        """Return the times that have a limit, at the percentile asked for, and last the rate.
+        """The times that have a limit, at the percentile asked for, and last the rate.
 
         The limit of the rate is `drained_rate`; its interval comes from that of the largest rate.
         """
@@ -203,7 +203,7 @@ class ServingConfig(Result):
         return found
 
     def _served_words(self, asked: ServingQuestion) -> str:
-        """Return the rate at which a queue drains, surely if that is asked for, in words."""
+        """The rate at which a queue drains, surely if that is asked for, in words."""
         sure, most = "", self.drained_rate
         if asked.sure is not None and (ends := self.largest_rate_interval):
             sure, most = "surely ", most * ends[0] / (self.largest_rate or most)
@@ -227,11 +227,11 @@ class ServingConfig(Result):
         return max(words, key=VERDICTS.index, default="yes")
 
     def is_sure(self, asked: ServingQuestion, end: int = 1) -> bool:
-        """Return True if the intervals of the times end within the limits; `end` 0: if they begin there."""
+        """True if the intervals of the times end within the limits; `end` 0: if they begin there."""
         return all(one.ends[end] <= one.limit for one in self._limited(asked) if one.ends)
 
     def least_sure(self, asked: ServingQuestion) -> tuple[float, bool]:
-        """Return the probability, to 0.05, that the least sure limit is kept, and True if that limit is the
+        """The probability, to 0.05, that the least sure limit is kept, and True if that limit is the
         largest rate.
         """
         # Logarithms of times are normal. A time without an upper end is as wide above as below.
@@ -246,7 +246,7 @@ class ServingConfig(Result):
         return round(20.0 * least) / 20.0, is_rate
 
     def over_words(self, asked: ServingQuestion, most: float = math.inf) -> str:
-        """Return words on how far a row is over the limit it misses most, at most `most` times."""
+        """Words on how far a row is over the limit it misses most, at most `most` times."""
         times, name, limit = max(self.excesses(asked))
         is_just = times < JUST
         if asked.min_tokens_per_s and name == "tpot":
@@ -346,7 +346,7 @@ class ServingConfig(Result):
         return self.within is False and not self.saturated and self.gpus + each > MOST_GPUS
 
     def words(self, percentile: int | None = None) -> str:
-        """Return the load, the GPUs, both times at a percentile or the means, the price, the verdict."""
+        """The load, the GPUs, both times at a percentile or the means, the price, the verdict."""
         framework = f", {self.framework}" * (self.framework not in self.device)
         where = f"{self.gpus_words} ({plain(self.device)}{framework}){self.split_words}"
         times = self.times_words(percentile)
@@ -368,7 +368,7 @@ class ServingConfig(Result):
         return "" if usd is None else f"{dollars(usd)} a million tokens"
 
     def times_words(self, percentile: int | None = None) -> str:
-        """Return both times, at a percentile or the means, in words; if there are none, the reason."""
+        """Both times, at a percentile or the means, in words; if there are none, the reason."""
         if self.tpot_ms is None:
             return "does not fit"
         if self.saturated:
@@ -379,7 +379,7 @@ class ServingConfig(Result):
         return f"{first} to the first token, {token} a token{at}{short}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row, with a column for each end of an interval and each part of the breakdown."""
+        """One row, with a column for each end of an interval and each part of the breakdown."""
         cells = self.to_dict()
         parts, more, told = (cells.pop(n) or {} for n in ("breakdown", "intervals_ms", "verdicts"))
         cells |= {f"{name}_ms": ms for name, ms in (cells.pop("percentiles_ms") or {}).items()}
@@ -445,12 +445,12 @@ class ServingAnswer(Result):
             "warnings")  # fmt: skip
 
     def alone(self, row: ServingConfig) -> ServingAnswer:
-        """Return the answer with one of its rows alone."""
+        """The answer with one of its rows alone."""
         told = self.warnings if self.remarks_on is None else tuple(self.remarks_on(row))
         return replace(self, served=(row,), best=0, bests=(0,), chosen=row, warnings=told)
 
     def words(self) -> str:
-        """Return the chosen row in words, and what is unusual in the question."""
+        """The chosen row in words, and what is unusual in the question."""
         return "; ".join([self.chosen.words(self.asked.percentile), *self.asked.unusual])
 
     @property
@@ -464,27 +464,27 @@ class ServingAnswer(Result):
         return bool(self.asked.request_rate) and not framework_row(self.framework).is_rate_checked
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each configuration, with a column for each part of the breakdown."""
+        """A row for each configuration, with a column for each part of the breakdown."""
         return [cells for row in self.served for cells in row.rows()]
 
 
 def requests_words(load: float, is_rate: bool) -> str:
-    """Return requests a second, or at any time, in words."""
+    """Requests a second, or at any time, in words."""
     if is_rate:
         return f"{load:g} request{'s' * (load != 1)}/s"
     return plural(int(load), "concurrent request")
 
 
 def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingConfig | None:
-    """Return the best of the rows, by `rank`."""
+    """The best of the rows, by `rank`."""
     return min(rows, key=lambda row: rank(row, asked), default=None)
 
 
 def rank(
     row: ServingConfig, asked: ServingQuestion, is_rate_unchecked: bool = False
 ) -> tuple[Any, ...]:
-    """Return a sort key: the row with the cheapest tokens comes first, without prices that with the most
-    tokens/s a GPU.
+    """A sort key: the row with the cheapest tokens comes first, without prices that with the most tokens/s
+    a GPU.
 
     Ties are decided in this order: a framework whose rates were checked, the highest chance to keep the
     limits, a timed load and timed operations, the highest rate that keeps the limits, the shortest times,

@@ -205,7 +205,7 @@ def fit_overheads(
 
 
 def _shares_level(timed: ServedTimes, start: FrameworkOverheads) -> bool:
-    """Return True if rows differ more from `start` than from each other."""
+    """True if rows differ more from `start` than from each other."""
     off = np.log(timed.tpot_ms / timed.found(start)[0])
     middle = np.median(off)
     differ = 1.4826 * float(np.median(np.abs(off - middle)))
@@ -233,7 +233,7 @@ def left_out(timed: ServedTimes, start: FrameworkOverheads, one_server: bool = T
 def spread_of(
     off: np.ndarray, before: tuple[float, float] = SPREADS["served"]
 ) -> tuple[float, float]:
-    """Return half widths of the intervals of CALIBRATED_AT of (tpot, ttft), as logarithms.
+    """Half widths of the intervals of CALIBRATED_AT of (tpot, ttft), as logarithms.
 
     `off`: the errors from `left_out`. `before`: the spread without these rows, with the weight of
     LEAST_SERVED rows.
@@ -373,6 +373,6 @@ def _error_words(before: Sequence[float], now: Sequence[float]) -> str:
 
 
 def _medians(off: np.ndarray) -> list[float]:
-    """Return the median relative errors of tpot and, if a row has one, of ttft."""
+    """The median relative errors of tpot and, if a row has one, of ttft."""
     known = (np.abs(np.expm1(one[~np.isnan(one)])) for one in off)
     return [float(np.median(one)) for one in known if len(one)]

@@ -90,11 +90,11 @@ class ComparedModels(Result):
 
     @staticmethod
     def priced(rows: Mapping[str, ServingConfig]) -> dict[str, ServingConfig]:
-        """Return the rows with a known price, by device."""
+        """The rows with a known price, by device."""
         return {n: row for n, row in rows.items() if row.dollars_per_million is not None}
 
     def leaders(self, rows: Mapping[str, ServingConfig]) -> dict[str, str | None]:
-        """Return the cheapest and the fastest device of rows under one load; None if there is none."""
+        """The cheapest and the fastest device of rows under one load; None if there is none."""
         unchecked = {n: of.is_rate_unchecked for n, of in self.full.items()}
         usd = {n: rank(row, self.asked, unchecked[n]) for n, row in self.priced(rows).items()}
         ms = {n: row.time("tpot", self.asked.percentile) or math.inf for n, row in rows.items()}
@@ -102,7 +102,7 @@ class ComparedModels(Result):
         return {"cheapest": cheapest, "fastest": fastest}
 
     def least_a_month(self, priced: Mapping[str, ServingConfig]) -> str:
-        """Return the device with the lowest price a month; `rank` decides among equal ones."""
+        """The device with the lowest price a month; `rank` decides among equal ones."""
 
         def worth(name: str) -> tuple[Any, ...]:
             row = priced[name]
@@ -113,14 +113,14 @@ class ComparedModels(Result):
         return min(priced, key=worth)
 
     def sure_rows(self, rows: Mapping[str, ServingConfig]) -> dict[str, ServingConfig]:
-        """Return the rows of the same load that keep the limits with their whole intervals, by device."""
+        """The rows of the same load that keep the limits with their whole intervals, by device."""
         loads = {row.load for row in rows.values()}
         sure = {n: r for n, r in rows.items() if r.is_sure(self.asked)}
         return sure | {n: r for n, more in self.surer.items() for r in more if r.load in loads}
 
     def roomier(self, rows: Mapping[str, ServingConfig]) -> str | None:
-        """Return the device that serves the most requests a second, of rows under one load that cost little
-        more than the cheapest; None if none serves many more.
+        """The device that serves the most requests a second, of rows under one load that cost little more
+        than the cheapest; None if none serves many more.
         """
         best = rows.get(self.leaders(rows)["cheapest"] or "")
         if best is None or not best.headroom_rate or not best.dollars_per_hour:
@@ -136,7 +136,7 @@ class ComparedModels(Result):
         return max(able, key=lambda name: able[name] or 0.0, default=None)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the best row of each device under each load."""
+        """The best row of each device under each load."""
         return [
             row.rows()[0] | {"name": name}
             for best in self.loads.values()
@@ -178,13 +178,13 @@ class ComparedModels(Result):
         return (*self.warnings_of(self.full), *self.slow_links)
 
     def warnings_of(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the warnings on some devices, each once, behind the names of its devices."""
+        """The warnings on some devices, each once, behind the names of its devices."""
         told = ((name, remark) for name in names for remark in self.full[name].warnings)
         each = (f"{', '.join(of)}: {remark}" for remark, of in by_text(told).items())
         return (*self.remarks, *each)
 
     def words(self) -> str:
-        """Return the cheapest and the fastest device under each load in words."""
+        """The cheapest and the fastest device under each load in words."""
         return "\n".join(line for rows in self.loads.values() for line in self._words_of(rows))
 
     def _words_of(self, rows: Mapping[str, ServingConfig]) -> Iterator[str]:
@@ -203,7 +203,7 @@ def _none_within(
     links: Sequence[str],
     made: ComparedModels,
 ) -> AnswerIsNo:
-    """Return the error if no device keeps the limits: the nearest device first."""
+    """The error if no device keeps the limits: the nearest device first."""
     first, *others = skipped
     if skipped.keys() == noes.keys() and all(map(_is_hopeless, noes.values())):
         further = f"{plural(len(others), 'device')} further off: --json has why"
@@ -285,8 +285,8 @@ def compare(
 
 
 def _briefly(made: ComparedModels, refusals: Mapping[str, Refusal]) -> dict[str, str]:
-    """Return the reasons of devices without an answer, for a comparison with priced ones: an offer of
-    another data type is left out if it has no price or costs as much.
+    """The reasons of devices without an answer, for a comparison with priced ones: an offer of another data
+    type is left out if it has no price or costs as much.
     """
     best = made.best_rows.get(made.cheapest or "")
     if best is None or not best.dollars_per_hour:
@@ -303,7 +303,7 @@ def _asks(
     devices: Mapping[str, Callable[..., ServingAnswer]], config: Any, types: Sequence[str],
     question: Mapping[str, Any],
 ) -> dict[str, Callable[[], ServingAnswer]]:  # fmt: skip
-    """Return the question about each language model in each data type on each device, by its name."""
+    """The question about each language model in each data type on each device, by its name."""
     choices = {
         f"{model} in {dtype}" if len(types) > 1 else model: (decoder, dtype)
         for model, decoder in find_decoders(config).items()

@@ -45,7 +45,7 @@ class Config:
         self.given, self.source = given, source
 
     def get(self, keys: str, shape: Any = Size, default: Any = _REQUIRED) -> Any:
-        """Return the value of the first key that has one; `keys` are divided by |, `shape` is a type."""
+        """The value of the first key that has one; `keys` are divided by |, `shape` is a type."""
         for key in keys.split("|"):
             if (value := self.given.get(key)) is not None:
                 try:
@@ -58,15 +58,15 @@ class Config:
         return default
 
     def changed(self, given: Mapping[str, Any]) -> Config:
-        """Return another configuration with the same source in its messages."""
+        """Another configuration with the same source in its messages."""
         return Config(given, self.source)
 
     def part(self, keys: str) -> Config:
-        """Return the configuration inside this one, under the first of `keys`; empty if there is none."""
+        """The configuration inside this one, under the first of `keys`; empty if there is none."""
         return self.changed(self.get(keys, dict[str, Any], {}))
 
     def refused(self, why: str, code: str = "decoder-config", hint: str = EXPECTED) -> InputError:
-        """Return the error for a configuration that cannot be read."""
+        """The error for a configuration that cannot be read."""
         return InputError(f"{self.source}: {why}; {hint}", code=code, why=why)
 
 
@@ -254,8 +254,8 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
 
 
 def _named_as_llama(config: Config) -> Mapping[str, Any]:
-    """Return MPT's configuration with Llama's keys; `positions`: learned ones, none where ALiBi is on;
-    `gated`: True for a feed-forward with a gate. Keys are those of llm-foundry.
+    """MPT's configuration with Llama's keys; `positions`: learned ones, none where ALiBi is on; `gated`:
+    True for a feed-forward with a gate. Keys are those of llm-foundry.
     """
     attention, feed = config.part("attn_config"), config.part("ffn_config")
     given = {key: config.given.get(name) for key, name in _MPT.items()}
@@ -305,7 +305,7 @@ Gemma 3, state max_position_embeddings scaled already."""
 
 
 def _context(config: Config) -> int:
-    """Return the tokens of the longest sequence, as vLLM does; 0: not stated."""
+    """The tokens of the longest sequence, as vLLM does; 0: not stated."""
     longest: int = config.get("max_position_embeddings", Size, 0)
     scaling = config.part("rope_scaling|rope_parameters")
     is_stretched = str(config.given["model_type"]).startswith("gemma3")
@@ -317,7 +317,7 @@ def _context(config: Config) -> int:
 
 
 def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
-    """Return the configuration, the language model's name or "", and the source for messages."""
+    """The configuration, the language model's name or "", and the source for messages."""
     if isinstance(source, Mapping):
         given = msgspec.to_builtins({**source}, enc_hook=str)  # transformers leaves enumerations
         return given, "", "the configuration"
@@ -343,7 +343,7 @@ def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str
 
 
 def _kind_of(config: Config) -> tuple[str, _Kind]:
-    """Return the architecture's name and its differences from Llama."""
+    """The architecture's name and its differences from Llama."""
     name = config.given.get("model_type")
     if not isinstance(name, str):
         raise config.refused("it has no model_type", "no-decoder-config")
@@ -362,7 +362,7 @@ def _kind_of(config: Config) -> tuple[str, _Kind]:
 
 
 def _experts(config: Config, kind: _Kind) -> dict[str, Any]:
-    """Return the fields of `Decoder` that describe experts."""
+    """The fields of `Decoder` that describe experts."""
     if not kind.expert_width:
         return {}
     experts = config.get("num_local_experts|num_experts|n_routed_experts")
@@ -406,7 +406,7 @@ def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple
 
 
 def _windows(config: Config, kind: _Kind, number: int) -> list[int]:
-    """Return the window of each layer, in tokens; 0: none."""
+    """The window of each layer, in tokens; 0: none."""
     used = config.get("use_sliding_window", bool, True)
     key = kind.window or "sliding_window"
     window = config.get(key, Count, 0) if used else 0

@@ -159,7 +159,7 @@ class Decoder:
         return told if self.towers else ""
 
     def with_bfloat16(self, part: str) -> Decoder:
-        """Return this decoder with a part that is not quantized."""
+        """This decoder with a part that is not quantized."""
         kinds = (replace(one, unquantized=one.unquantized | {part}) for one in self.kinds)
         return replace(self, kinds=tuple(kinds))
 
@@ -169,7 +169,7 @@ class Decoder:
         return sum(layer.number for layer in self.kinds)
 
     def projections(self, layer: LayerGroup, parts: int = 1) -> list[tuple[float, float]]:
-        """Return (n, k) of the products around attention on `parts` GPUs, without `up_projection`."""
+        """(n, k) of the products around attention on `parts` GPUs, without `up_projection`."""
         hidden = float(self.hidden)
         if layer.linear and self.linear:
             keys, values = (width / parts for width in self.linear.widths)
@@ -185,12 +185,12 @@ class Decoder:
         return [((1 + self.output_gate) * query + 2 * cached, hidden), (hidden, query)]
 
     def up_projection(self, parts: int = 1) -> tuple[float, float]:
-        """Return the (n, k) of the product that makes keys and values of latent vectors; (0, 0): none."""
+        """The (n, k) of the product that makes keys and values of latent vectors; (0, 0): none."""
         one = self.latent
         return (self.heads / parts * (one.nope + one.value), float(one.rank)) if one else (0.0, 0.0)
 
     def of_layer(self, layer: LayerGroup) -> dict[str, tuple[int, int]]:
-        """Return a layer's elements by part: (in the data type of the weights, always in bfloat16)."""
+        """A layer's elements by part: (in the data type of the weights, always in bfloat16)."""
         query, cached = self.heads * self.head_dim, self.kv_heads * self.head_dim
         normalized = {"": 0, "head": 2 * self.head_dim, "whole": query + cached}[self.head_norm]
         biases, up = (1 + self.output_gate) * query + 2 * cached, self.up_projection()
@@ -215,7 +215,7 @@ class Decoder:
         return parts
 
     def dense_width(self, layer: LayerGroup) -> int:
-        """Return the width of a layer's feed-forward, or of its shared experts."""
+        """The width of a layer's feed-forward, or of its shared experts."""
         return self.shared_width if layer.experts else self.intermediate
 
     def _feed_forward(self, width: int) -> tuple[int, int]:
@@ -247,7 +247,7 @@ class Decoder:
         return self.parameters - experts + experts * self.top_k // max(self.experts, 1)
 
     def weight_bytes(self, dtype: str = "", expert_dtype: str = "") -> int:
-        """Return the bytes of all weights; "": as published; experts are in `dtype` if they have none.
+        """The bytes of all weights; "": as published; experts are in `dtype` if they have none.
 
         Embedding, head, normalizations, routers, biases and `unquantized` parts stay bfloat16.
         """
@@ -263,7 +263,7 @@ class Decoder:
         return round(size)
 
     def element_bytes(self, dtype: str) -> float:
-        """Return the bytes of an element of a quantized matrix and its part of the scales.
+        """The bytes of an element of a quantized matrix and its part of the scales.
 
         A scale for each output (a group of all its inputs) takes no bytes here.
         """
@@ -277,7 +277,7 @@ class Decoder:
         return self.hidden * (one.query_rank + one.rank + one.rope) if one else 0
 
     def cache_bytes(self, tokens: int, kv_dtype: str = "bfloat16", parts: int = 1) -> float:
-        """Return the bytes of a sequence's keys and values on each of `parts` GPUs.
+        """The bytes of a sequence's keys and values on each of `parts` GPUs.
 
         A layer keeps no more than its window; a linear one keeps a state, whatever the tokens.
         """
@@ -340,7 +340,7 @@ class Decoder:
             )
 
     def _is_unquantized(self, part: str) -> bool:
-        """Return True if a part stays bfloat16 in every layer that has it."""
+        """True if a part stays bfloat16 in every layer that has it."""
         name, of_experts = part.replace("shared experts", "feed_forward"), part.endswith("experts")
         layers = (layer for layer in self.kinds if layer.experts or not of_experts)
         return all(name in layer.unquantized for layer in layers)

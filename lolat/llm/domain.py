@@ -52,13 +52,13 @@ OF_FIRST = dict.fromkeys(("prefill_attention", "mla_prefill", "delta_rule_contex
 
 
 def is_unseen(gpu: GPU, deployment: Deployment) -> bool:
-    """Return True if a GPU served only the other kind of decoder: dense ones, or ones with experts."""
+    """True if a GPU served only the other kind of decoder: dense ones, or ones with experts."""
     kinds = gpu.section.kinds
     return bool(kinds) and deployment.decoder.kind not in kinds
 
 
 def unfitted(gpu: GPU, deployment: Deployment) -> list[str]:
-    """Return the data types to which a deployment, but no served row of its kind, quantizes inputs."""
+    """The data types to which a deployment, but no served row of its kind, quantizes inputs."""
     section, count = gpu.section, deployment.starts.tolist()
     used = [name for name, n in zip(STARTS, count, strict=True) if n and name in DTYPES]
     if section.dtypes or not section.served:
@@ -73,13 +73,13 @@ def unfitted(gpu: GPU, deployment: Deployment) -> list[str]:
 
 
 def beyond(sizes: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the (rows,) doublings beyond MOST_SERVED, by its names; `sizes`: (rows, 3)."""
+    """The (rows,) doublings beyond MOST_SERVED, by its names; `sizes`: (rows, 3)."""
     pairs = zip(MOST_SERVED.items(), sizes.T, strict=True)
     return {what: np.log2(np.maximum(value / most, 1.0)) for (what, most), value in pairs}
 
 
 def tail(ends: Sequence[float], time: str, experts: int, at: int) -> tuple[float, float]:
-    """Return factors of a percentile's ends from those of the mean; `time`: "ttft", "tpot" or "e2e"."""
+    """Factors of a percentile's ends from those of the mean; `time`: "ttft", "tpot" or "e2e"."""
     off, share = TAILS["ttft" if time == "ttft" else "tpot"][experts > 0], max(at - 90.0, 0.0) / 9.0
     below, above = (
         math.hypot(math.log(e), share * more) for e, more in zip(ends, off, strict=True)
@@ -90,7 +90,7 @@ def tail(ends: Sequence[float], time: str, experts: int, at: int) -> tuple[float
 def half_widths(
     section: ServingSection, kind: str, at_rate: bool = False, is_full: bool = False
 ) -> tuple[float, float]:
-    """Return half widths, as logarithms, of (time per output token, time to the first one).
+    """Half widths, as logarithms, of (time per output token, time to the first one).
 
     Less evidence never gives a narrower interval. The half widths are those of a profile's held-out rows
     (`spread`) if there are FEWEST of them or some are the user's own, and if they are of the `kind` of
@@ -116,7 +116,7 @@ def interval(
     gpu: GPU, deployment: Deployment, sizes: Sequence[float], parts: np.ndarray,
     computed: float | None = None, at_rate: bool = False, is_full: bool = False,
 ) -> tuple[float, float, list[str]]:  # fmt: skip
-    """Return factors of a time's lower and upper end, and in words why it is outside the domain.
+    """Factors of a time's lower and upper end, and in words why it is outside the domain.
 
     The time is that per output token, or to the first one after computing a fraction `computed` of the
     prompt. A cached prompt has the error of output tokens. `parts`: (STEP_PARTS + STARTS,) of the time.
@@ -154,7 +154,7 @@ def interval(
 
 
 def _untimed(gpu: GPU, deployment: Deployment, first: bool) -> dict[str, list[str]]:
-    """Return the operations that were not timed, by their part of a token's time, or of a `first` one's."""
+    """The operations that were not timed, by their part of a token's time, or of a `first` one's."""
     part_of = {n: p for n, p in OPERATIONS.items() if not first or p != "attention"}
     part_of |= OF_FIRST if first else {}
     found = dict[str, list[str]]()

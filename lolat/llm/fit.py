@@ -68,7 +68,7 @@ def fit_operation(
 
 
 def take(rows: Sizes, which: np.ndarray) -> Sizes:
-    """Return some of the rows."""
+    """Some of the rows."""
     return {column: values[which] for column, values in rows.items()}
 
 
@@ -83,7 +83,7 @@ class _Timed:
     specs: GpuRates
 
     def take(self, which: np.ndarray) -> _Timed:
-        """Return some of the rows."""
+        """Some of the rows."""
         return _Timed(self.name, self.dtype, take(self.rows, which), self.ms[which], self.specs)
 
     def off(self, terms: Mapping[str, float], variant: str) -> Any:
@@ -94,7 +94,7 @@ class _Timed:
     def fit_terms(
         self, variant: str, start: Mapping[str, float] | None = None
     ) -> tuple[float, FittedKernel]:
-        """Return the cost of a fit of the terms, and the operation, without a correction."""
+        """The cost of a fit of the terms, and the operation, without a correction."""
         from scipy.optimize import least_squares
 
         centers = KERNEL_MODELS[self.name].terms(self.dtype, variant)
@@ -113,7 +113,7 @@ class _Timed:
         return float(found.cost), FittedKernel(terms=terms, variant=variant)
 
     def corrected(self, operation: FittedKernel) -> FittedKernel:
-        """Return the operation with a correction that follows its residuals."""
+        """The operation with a correction that follows its residuals."""
         log_sizes = KERNEL_MODELS[self.name].log_sizes
         if log_sizes is None or len(self.ms) < CENTERS:
             return operation
@@ -191,12 +191,12 @@ def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> S
 
 
 def _times(section: ServingSection, name: str) -> bool:
-    """Return True if an operation was timed on the GPU itself."""
+    """True if an operation was timed on the GPU itself."""
     return any(operation.rows for operation in section.operations.get(name, {}).values())
 
 
 def _over_pcie(section: ServingSection) -> bool:
-    """Return True if the GPUs of a node are joined by PCI Express alone."""
+    """True if the GPUs of a node are joined by PCI Express alone."""
     return (section.sheet.link_gb_s or LINK_GB_S) <= PCIE_GB_S
 
 
@@ -207,7 +207,7 @@ def usual_operation(name: str, dtype: str, variant: str) -> FittedKernel:
 
 
 def _unlike(a: ServingSection, b: ServingSection) -> float:
-    """Return the distance of two GPUs by log rates of a multiprocessor, data types and framework."""
+    """The distance of two GPUs by log rates of a multiprocessor, data types and framework."""
 
     def place(sheet: Sheet) -> np.ndarray:
         rates = np.array([sheet.bf16_tflops, sheet.bandwidth_gb_s]) / sheet.multiprocessors
@@ -219,7 +219,7 @@ def _unlike(a: ServingSection, b: ServingSection) -> float:
 
 
 def _of_use(name: str, timed: TimedTables) -> list[str]:
-    """Return the data types of an operation that a step needs.
+    """The data types of an operation that a step needs.
 
     Modules replace attention that was not timed alone, one for each cache, preferably with weights in
     blocks.

@@ -85,7 +85,7 @@ class Framework(msgspec.Struct, frozen=True):
     asks_for_fp8_cache: str = ""
 
     def limits_on(self, sheet: Sheet, sequences: int = 0, tokens: int = 0) -> BatchLimits:
-        """Return the limits of a step on a card; `sequences`, `tokens`: given limits."""
+        """The limits of a step on a card; `sequences`, `tokens`: given limits."""
         usual = next(one for one in self.limits if sheet.memory_gib >= one.memory_gib)
         if self.fp8_limits and sheet.fp8_tflops is None:
             usual = self.limits[-1]
@@ -94,12 +94,12 @@ class Framework(msgspec.Struct, frozen=True):
         return BatchLimits(usual.memory_gib, sequences or most, tokens)
 
     def room_gib(self, sheet: Sheet) -> float:
-        """Return the GiB of a card for weights and caches."""
+        """The GiB of a card for weights and caches."""
         reserved = self.own_gib + self.token_gib * self.limits_on(sheet).tokens
         return self.memory_share * sheet.memory_gib - reserved
 
     def cache_dtype(self, sheet: Sheet, quantized: bool) -> str:
-        """Return the data type of the cache if nobody asks for another."""
+        """The data type of the cache if nobody asks for another."""
         eight = self.fp8_cache or sheet.fp4_tflops is not None
         return "fp8" if quantized and eight else "bfloat16"
 
@@ -118,10 +118,10 @@ CHECKED_RATES = (
 
 
 def framework_row(name: str) -> Framework:
-    """Return the row of a framework; that of DEFAULT_FRAMEWORK if the name is not known."""
+    """The row of a framework; that of DEFAULT_FRAMEWORK if the name is not known."""
     return FRAMEWORKS.get(name, FRAMEWORKS[DEFAULT_FRAMEWORK])
 
 
 def framework_in(text: str) -> str:
-    """Return the framework that a file's name contains, else vLLM."""
+    """The framework that a file's name contains, else vLLM."""
     return next((name for name in FRAMEWORKS if name in text.casefold()), DEFAULT_FRAMEWORK)

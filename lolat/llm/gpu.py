@@ -66,7 +66,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
-    """Return the sheet of a bundled GPU; None if it lacks bfloat16, or a value is missing."""
+    """The sheet of a bundled GPU; None if it lacks bfloat16, or a value is missing."""
     memory, bandwidth, rate = gpu.memory_gib, gpu.bandwidth_gb_s, gpu.peak(BFLOAT16)
     if not (rate and memory and bandwidth and gpu.multiprocessors):
         return None
@@ -133,7 +133,7 @@ class ServedRow:
         return *split, self.dtype, self.kv_dtype
 
     def limits(self, section: ServingSection) -> BatchLimits:
-        """Return the limits of a step."""
+        """The limits of a step."""
         own = self.max_num_seqs, self.max_num_batched_tokens
         return section.server.limits_on(section.sheet, *own)
 
@@ -188,8 +188,8 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
         return any(one.rows for dtypes in self.operations.values() for one in dtypes.values())
 
     def of(self, kind: str) -> ServingSection:
-        """Return the section with the overheads of a kind of decoder; a kind without own overheads keeps
-        the section's and has no rows.
+        """The section with the overheads of a kind of decoder; a kind without own overheads keeps the
+        section's and has no rows.
         """
         if kind not in OWN_FITS:
             return self
@@ -199,7 +199,7 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, **msgspec.structs.asdict(fit))
 
     def with_fit(self, kind: str, fitted: ServingSection) -> ServingSection:
-        """Return the section with the fit of another one for a kind of decoder."""
+        """The section with the fit of another one for a kind of decoder."""
         if kind not in OWN_FITS:
             return fitted
         one = ServedFit(**{name: getattr(fitted, name) for name in ServedFit.__struct_fields__})
@@ -238,7 +238,7 @@ def section_of(section: Mapping[str, Any], source: str) -> ServingSection:
 
 
 def _is_known(name: str, dtype: str, one: FittedKernel) -> bool:
-    """Return True if an operation has the terms of its kernel model."""
+    """True if an operation has the terms of its kernel model."""
     kernel = KERNEL_MODELS.get(name)
     if kernel is None or not {*dtype.split("/")} <= {*RATES}:
         return False
@@ -263,13 +263,13 @@ def specs_of(sheet: Sheet) -> GpuRates:
 
 
 def dtypes_of(operations: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the DTYPES whose products were timed; 4-bit weights are computed in bfloat16."""
+    """The DTYPES whose products were timed; 4-bit weights are computed in bfloat16."""
     known = operations.get("gemm", {})
     return [t for t in DTYPES if t in known or (t in WEIGHT_ONLY and "bfloat16" in known)]
 
 
 def lacks_rate(sheet: Sheet, dtype: str) -> bool:
-    """Return True if the GPU has no rate for products of a data type; int4_wo needs that of bfloat16."""
+    """True if the GPU has no rate for products of a data type; int4_wo needs that of bfloat16."""
     return getattr(sheet, RATES[dtype]) is None
 
 
@@ -314,11 +314,11 @@ class GPU:
         return ms.reshape(columns[0].shape)
 
     def operation(self, name: str, dtype: str) -> FittedKernel:
-        """Return a fitted operation; for attention `dtype` is the data type of the cache."""
+        """A fitted operation; for attention `dtype` is the data type of the cache."""
         return self._found(name, dtype)[-1]
 
     def _found(self, name: str, dtype: str) -> tuple[str, str, FittedKernel]:
-        """Return (name, data type in the section, operation).
+        """(name, data type in the section, operation).
 
         The section may have it as a part of a module. Queries are FP8 if the framework computes them so.
         """

@@ -35,7 +35,7 @@ def _model(
 
 
 def _log(*columns: str, octaves: float = 2.5) -> Callable[[Sizes], Any]:
-    """Return a function to (rows, columns) logarithms of sizes, in units of so many octaves."""
+    """A function to (rows, columns) logarithms of sizes, in units of so many octaves."""
     return lambda rows: np.log2(np.stack([rows[column] for column in columns], 1)) / octaves
 
 

@@ -41,13 +41,13 @@ class GpuRates(NamedTuple):
 
 
 def overlap(a: Any, b: Any, sharp: float) -> Any:
-    """Return the time of two overlapping tasks: the sum if `sharp` is 1, the longer if it is large."""
+    """The time of two overlapping tasks: the sum if `sharp` is 1, the longer if it is large."""
     longer = np.maximum(a, b)
     return longer * (1.0 + (np.minimum(a, b) / longer) ** sharp) ** (1.0 / sharp)
 
 
 def waves(busy: Any, wave_quantization: float) -> Any:
-    """Return the waves of `busy` tiles a multiprocessor; the last wave counts part of its idle time.
+    """The waves of `busy` tiles a multiprocessor; the last wave counts part of its idle time.
 
     `wave_quantization`: this part; 0: none, 1: all.
     """
@@ -56,7 +56,7 @@ def waves(busy: Any, wave_quantization: float) -> Any:
 
 
 def cache_hit_share(times: Any) -> Any:
-    """Return the fraction of bytes still in the cache after `times` its size has passed."""
+    """The fraction of bytes still in the cache after `times` its size has passed."""
     fourth = np.minimum(times, 99.0) ** 4
     return 1.0 / (1.0 + fourth * fourth)
 
@@ -103,7 +103,7 @@ STEP = {"bfloat16": 1.6, "fp8": 0.7, "fp8_block": 0.95, "nvfp4": 1.1}
 
 
 def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
-    """Return the terms of products in a data type, for a variant in GEMM_VARIANTS."""
+    """The terms of products in a data type, for a variant in GEMM_VARIANTS."""
     whole = 1.2 if variant in FIXED else 0.25
     terms = GEMM | {"depth": (STEP.get(dtype, 1.6), 0.7), "whole": (whole, 0.7)}
     if variant == "library" and dtype in ("bfloat16", "fp8"):
@@ -229,7 +229,7 @@ REACH = np.array([2.5, 2.5, 2.0, 0.6, 2.5])
 
 
 def missed(touched: Any, cache_mb: float, units: float) -> Any:
-    """Return the fraction of bytes that have left the cache when the same input returns."""
+    """The fraction of bytes that have left the cache when the same input returns."""
     return 1.0 / (1.0 + (cache_mb * 1e6 * units / touched) ** 2)
 
 
@@ -380,7 +380,7 @@ class Loads:
 
     @staticmethod
     def _busiest(shape: Any, experts: Any, groups: Any, most: Any) -> Any:
-        """Return the busiest GPU's load over the mean of `groups` GPUs, for gamma distributed loads."""
+        """The busiest GPU's load over the mean of `groups` GPUs, for gamma distributed loads."""
         # Wilson-Hilferty; the largest of n normal values is near steps / (1.56 + 0.16 steps).
         steps = np.log2(groups)
         cube = 1.0 - 0.103 / shape + 0.589 * steps / (1.56 + 0.16 * steps) / np.sqrt(shape)
@@ -389,14 +389,14 @@ class Loads:
         return np.where(groups > 1, busy, 1.0)
 
     def _above(self, load: Any) -> tuple[Any, Any]:
-        """Return the fraction of experts with more than `load` tokens, and their fraction of the tokens."""
+        """The fraction of experts with more than `load` tokens, and their fraction of the tokens."""
         x = np.minimum(np.maximum(load * self.scale, self.low), self.high)
         power = x**self.power
         tokens = (self.high * self.high_power - x * power) / self.first
         return (self.high_power - power) / self.span, tokens
 
     def tiles(self, rows: Any) -> Any:
-        """Return the number of tiles of `rows` tokens; each expert's last one is padded."""
+        """The number of tiles of `rows` tokens; each expert's last one is padded."""
         experts, tokens = self._above(rows / self.busy)
         more = np.maximum(tokens * self.own / rows - 0.811 * self.here * experts, 0.0)
         even = self.touched * np.ceil(self.own / (self.touched * rows) - 1e-9)

@@ -65,7 +65,7 @@ class Trace:
         return sum(self.input_tokens) / number, sum(self.output_tokens) / number
 
     def words(self) -> str:
-        """Return the number of requests, their time, their rate, and that in the busiest minute."""
+        """The number of requests, their time, their rate, and that in the busiest minute."""
         at, minute = np.array(self.arrival_s), 60.0
         span = float(at[-1] - at[0])
         told = f"{plural(len(at), 'request')} in {duration(span)}: {digits(self.rate)} a second on average"
@@ -75,7 +75,7 @@ class Trace:
         return told
 
     def at_rate(self, rate: float) -> Trace:
-        """Return the trace at another rate.
+        """The trace at another rate.
 
         A lower rate keeps evenly chosen requests. A higher one repeats each, at random times before the
         next arrival, so that a burst grows as the rate does. Above MOST_REPEATED it has the busiest part.
@@ -99,7 +99,7 @@ class Trace:
         return Trace(tuple(arrives.tolist()), tuple(inputs.tolist()), tuple(outputs.tolist()))
 
     def shares(self, number: int) -> list[Trace]:
-        """Return the requests of single replicas, of which each gets every `number`th request.
+        """The requests of single replicas, of which each gets every `number`th request.
 
         As many replicas as have REQUESTS together; the first has a request of several output tokens.
         """
@@ -175,7 +175,7 @@ class Load:
 
     @classmethod
     def of(cls, row: ServedRow) -> Load:
-        """Return the load of each group under which a row was timed."""
+        """The load of each group under which a row was timed."""
         groups = row.attention_data_parallel
         inputs, outputs = (tokens[::groups] for tokens in row.lengths or ((), ()))
         return cls(
@@ -210,7 +210,7 @@ class Load:
         running: int | None = None,
         counted_requests: int = REQUESTS,
     ) -> Requests:
-        """Return the requests, `at_once` at any time; at a rate, on average.
+        """The requests, `at_once` at any time; at a rate, on average.
 
         `running`: requests of a steady load that decode from the start; None: all `at_once`.
         `counted_requests`: counted requests of a steady load at a rate.

@@ -68,7 +68,7 @@ SUFFIXES = {
 
 
 def configs_of(given: Any) -> tuple[Any, ...]:
-    """Return the configurations that are given: one, a sequence, or names with commas.
+    """The configurations that are given: one, a sequence, or names with commas.
 
     A mapping from the user's names to configurations gives the decoders by these names.
     """
@@ -119,7 +119,7 @@ def find_decoder(config: Any) -> Decoder:
 
 
 def is_decoder(network: Any) -> bool:
-    """Return True if a network is a decoder: a configuration, its file or folder, or a known id.
+    """True if a network is a decoder: a configuration, its file or folder, or a known id.
 
     True for a misspelled id too, whose error then names the known one.
     """
@@ -148,7 +148,7 @@ def is_decoder(network: Any) -> bool:
 
 @lru_cache(maxsize=64)
 def named(given: str) -> Decoder:
-    """Return the decoder of an id, with or without its publisher; errors as of `find_decoder`."""
+    """The decoder of an id, with or without its publisher; errors as of `find_decoder`."""
     if "," in given:
         several = "expected one language model; for several `lolat llm` or lolat.compare(...)"
         raise InputError(f"{shortened(given)}: several; {several}", code="decoder")
@@ -192,12 +192,12 @@ def named(given: str) -> Decoder:
 
 
 def dtype_of(end: str) -> str:
-    """Return the data type that the end of an id stands for; "" if it is none."""
+    """The data type that the end of an id stands for; "" if it is none."""
     return next((dtype for form, dtype in SUFFIXES.items() if re.fullmatch(form, end)), "")
 
 
 def _like(name: str) -> dict[str, str]:
-    """Return known ids similar to a wrong one: those that begin so, else those of its family.
+    """Known ids similar to a wrong one: those that begin so, else those of its family.
 
     qwen3-8b is no other spelling of qwen2.5-72b; llama3-70b is one of llama-3.1-70b.
     """
@@ -210,13 +210,13 @@ def _like(name: str) -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def published() -> dict[str, dict[str, Any]]:
-    """Return the configurations in published.json, by name."""
+    """The configurations in published.json, by name."""
     return msgspec.json.decode(PUBLISHED.read_bytes(), type=dict[str, dict[str, Any]])
 
 
 @lru_cache(maxsize=1)
 def known_configs() -> dict[str, dict[str, Any]]:
-    """Return configurations by id, in small letters, without the publisher; the longest id first."""
+    """Configurations by id, in small letters, without the publisher; the longest id first."""
     found = published() | {
         f"{name}{'-' * (end[0] != '.')}{end}": {**config, **differs}
         for name, config in published().items()

@@ -121,7 +121,7 @@ def rows_of(
 
 
 def _operation(row: Row) -> str:
-    """Return the name of a row's operation; the kernels of a gated delta network have one each."""
+    """The name of a row's operation; the kernels of a gated delta network have one each."""
     name = row["op"]
     if name == "gated_delta":
         kernel = "conv" if "conv" in row.get("kernel", "") else "rule"

@@ -45,8 +45,8 @@ IsUnquantized = Callable[[str], bool]
 
 
 def dtypes_of(config: Config) -> tuple[str, str, str, IsUnquantized]:
-    """Return the data types of weights, of experts and of the cache ("" if not stated), and a test for
-    modules that stay bfloat16.
+    """The data types of weights, of experts and of the cache ("" if not stated), and a test for modules
+    that stay bfloat16.
 
     InputError, code "decoder-dtype", for an unknown data type or quantization.
     """
@@ -79,7 +79,7 @@ def _unknown(config: Config, scheme: str) -> InputError:
 
 
 def _scheme(config: Config) -> str:
-    """Return the name of a quantization, as in `SCHEMES`."""
+    """The name of a quantization, as in `SCHEMES`."""
     method = config.get("quant_method", str)
     rules = [rule for rule in config.get("dynamic", dict[str, Any], {}) if rule[:2] != "-:"]
     if rules or config.given.get("modules_in_block_to_quantize"):
@@ -119,7 +119,7 @@ def _grouped(config: Config) -> str:
 
 
 def group_of(config: Config) -> float:
-    """Return the number of elements that share a scale in weights of 4 bits; inf: all of an output."""
+    """The number of elements that share a scale in weights of 4 bits; inf: all of an output."""
     quantized = config.part(KEYS)
     if config.given.get("model_type") == "kimi_k2":
         return KIMI_GROUP
@@ -130,7 +130,7 @@ def group_of(config: Config) -> float:
 
 
 def _cache(config: Config) -> str:
-    """Return the data type of keys and values; "": not stated."""
+    """The data type of keys and values; "": not stated."""
     scheme = config.get("kv_cache_scheme", dict[str, Any] | str, "")
     if scheme and not isinstance(scheme, str):
         scheme = f"{scheme.get('type')} {scheme.get('num_bits')}"
@@ -145,7 +145,7 @@ def _cache(config: Config) -> str:
 
 
 def _is_unquantized(config: Config) -> IsUnquantized:
-    """Return a test of a module's name: True if it matches one of the unquantized modules.
+    """A test of a module's name: True if it matches one of the unquantized modules.
 
     An unquantized module's name matches whole pieces of a name between dots; in AWQ any part of a name, as
     in vLLM and SGLang ("layers.1" is also 10 to 19, "layers.1." is not). * stands for anything; `re:`
@@ -188,7 +188,7 @@ OTHER_MATRICES = {
 def unquantized_parts(
     config: Config, is_unquantized: IsUnquantized, layer: int, experts: bool, attention: str = ""
 ) -> frozenset[str]:
-    """Return the parts of a layer whose matrices stay in bfloat16; InputError if only some of a part do."""
+    """The parts of a layer whose matrices stay in bfloat16; InputError if only some of a part do."""
     mlp, shared = ("gate_proj", "up_proj", "down_proj"), "shared_expert." if experts else ""
     parts = {
         "attention": ATTENTION_MATRICES[attention],

@@ -214,7 +214,7 @@ class ServingQuestion:
         return (self.max_tpot_ms, self.max_ttft_ms, self.gpus) != (None, None, None)
 
     def limits(self, section: ServingSection) -> BatchLimits:
-        """Return the limits of a step; InputError for those that the framework refuses."""
+        """The limits of a step; InputError for those that the framework refuses."""
         server, own = section.server, (self.max_num_seqs or 0, self.max_num_batched_tokens or 0)
         limits = server.limits_on(section.sheet, *own)
         if server.token_each and limits.tokens < limits.sequences:
@@ -226,7 +226,7 @@ class ServingQuestion:
         return limits
 
     def loads(self) -> list[Load]:
-        """Return the loads, each once, on one replica."""
+        """The loads, each once, on one replica."""
         from lolat.llm.load import Load, Trace
 
         each = [(0.0, rate) for rate in several(self.request_rate)]
@@ -240,7 +240,7 @@ class ServingQuestion:
 
 
 def _word(name: str, value: str) -> str:
-    """Return a word in lower case; InputError for anything else."""
+    """A word in lower case; InputError for anything else."""
     if not isinstance(value, str):
         raise InputError(
             f"{arg(name)} {value!r}: expected one word, such as 'fp8'", code=argument_code(name)

@@ -13,19 +13,19 @@ times are no smoother."""
 
 
 def step_of(rate: float) -> float:
-    """Return the number of steps from 1 to a rate."""
+    """The number of steps from 1 to a rate."""
     exponent = math.floor(math.log10(rate))
     return STEPS[-1] * exponent + float(np.interp(rate / 10.0**exponent, FIRST_RATES, STEPS))
 
 
 def rate_at(step: int) -> float:
-    """Return the rate that is `step` steps from 1."""
+    """The rate that is `step` steps from 1."""
     exponent, more = divmod(step, STEPS[-1])
     return float(f"{np.interp(more, STEPS, FIRST_RATES):.2f}e{exponent}")
 
 
 def least_within(low: int, high: int, keeps: Callable[[int], bool]) -> int:
-    """Return the least number above `low`, which is too small, that keeps the limits; `high` does.
+    """The least number above `low`, which is too small, that keeps the limits; `high` does.
 
     The search bisects ratios, as most of many replicas are far too many.
     """

@@ -173,7 +173,7 @@ def no_row(
     made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str], copies: str,
     enough: ServingConfig | None, in_other_dtype: ServingConfig | None,
 ) -> AnswerIsNo:  # fmt: skip
-    """Return the error for limits that no row keeps; its data has the `Refusal`.
+    """The error for limits that no row keeps; its data has the `Refusal`.
 
     `links`, `copies`: of `slower_links` and `own_copies`; `enough`, `in_other_dtype`: see `Refusal`.
     """
@@ -196,7 +196,7 @@ def no_row(
 
 
 def no_room(made: ServingAnswer) -> AnswerIsNo:
-    """Return the error for GPUs that do not hold the language model, or none of its loads."""
+    """The error for GPUs that do not hold the language model, or none of its loads."""
     near = max(made.served, key=lambda row: (row.largest_rate or 0.0, row.largest_concurrency))
     words, code = near.words(made.asked.percentile), SHORTAGE
     if near.tpot_ms is None:
@@ -237,7 +237,7 @@ def _not_sure(near: ServingConfig, asked: ServingQuestion, times: str) -> str:
 
 
 def _keeping(row: ServingConfig, asked: ServingQuestion) -> str:
-    """Return words that GPUs keep the limits, with their price: "2 GPUs keep them, $4,000 a month"."""
+    """Words that GPUs keep the limits, with their price: "2 GPUs keep them, $4,000 a month"."""
     month = row.dollars_per_month
     price = f", {dollars(month)} a month" if month is not None else ""
     likely, s = "" if row.is_sure(asked) else "likely ", "s" if row.gpus == 1 else ""
@@ -245,7 +245,7 @@ def _keeping(row: ServingConfig, asked: ServingQuestion) -> str:
 
 
 def _tried(made: ServingAnswer, near: ServingConfig) -> str:
-    """Return the GPUs of a replica that were tried and, of several, that of the nearest row."""
+    """The GPUs of a replica that were tried and, of several, that of the nearest row."""
     *few, last = sorted({row.gpus // row.replicas for row in made.served if row.is_hopeless})
     if not few:
         return plural(last, "GPU")
@@ -253,7 +253,7 @@ def _tried(made: ServingAnswer, near: ServingConfig) -> str:
 
 
 def _limits_words(asked: ServingQuestion) -> str:
-    """Return the limits of times in words; "" without one."""
+    """The limits of times in words; "" without one."""
     at = "" if asked.percentile is None else f" at P{asked.percentile}"
     token = f"{milliseconds(asked.max_tpot_ms)} a token" if asked.max_tpot_ms else ""
     if asked.min_tokens_per_s:

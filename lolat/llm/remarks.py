@@ -49,7 +49,7 @@ CALLED = {"gemm": "products", "moe": "experts"}
 
 
 def _true(*remarks: tuple[object, str]) -> list[str]:
-    """Return the remarks whose conditions hold."""
+    """The remarks whose conditions hold."""
     return [words for is_so, words in remarks if is_so]
 
 
@@ -110,7 +110,7 @@ def remarks_on(
 
 
 def _published(dtype: str, decoder: Decoder) -> list[str]:
-    """Return remarks on a data type that is asked for beside a published quantization."""
+    """Remarks on a data type that is asked for beside a published quantization."""
     parts = sorted({part for kind in decoder.kinds for part in kind.unquantized})
     mxfp4, words = decoder.has_mxfp4, " and ".join(parts).replace("_", "-")
     return _true(
@@ -127,7 +127,7 @@ def _published(dtype: str, decoder: Decoder) -> list[str]:
 
 
 def published_fp8(decoder: Decoder) -> str:
-    """Return the data type of a decoder's FP8 from its maker; "": not known."""
+    """The data type of a decoder's FP8 from its maker; "": not known."""
     with suppress(InputError):
         return named(f"{decoder.name}-fp8").dtype
     return ""
@@ -188,7 +188,7 @@ def _faster(
 
 
 def _types(sizing: Sizing, row: ServingConfig) -> dict[str, float]:
-    """Return ms of a token in other data types, if less than FASTER times those of a row.
+    """ms of a token in other data types, if less than FASTER times those of a row.
 
     The other types are the published one, the other FP8, or bfloat16 if the published one is asked for;
     beside FP8 also SMALLER if no type was asked for. They must have been timed on the same GPU.
@@ -265,9 +265,7 @@ def own_copies(sizing: Sizing, rows: Iterable[ServingConfig]) -> str:
 
 
 def slower_links(every: Iterable[Sizing]) -> tuple[str, str]:
-    """Return words on the host whose all-reduces take most of a prompt, with their shares; "" if there is
-    none.
-    """
+    """Words on the host whose all-reduces take most of a prompt, with their shares; "" if there is none."""
     slow, host = list[str](), ""
     for sizing in (one for one in every if one.fitting_requests and one.deployment.gpus > 1):
         exchange = sizing.gpu.operation("all_reduce", "bfloat16")
@@ -290,8 +288,8 @@ def links_words(host: str, shares: str = "") -> str:
 
 
 def _least(sizing: Sizing, dtype: str, requests: float) -> int:
-    """Return the least tensor parallel that holds the weights in a data type and the caches of so many
-    requests; 0 if none does. "": the published data type.
+    """The least tensor parallel that holds the weights in a data type and the caches of so many requests; 0
+    if none does. "": the published data type.
     """
     section, asked, decoder = sizing.gpu.section, sizing.asked, sizing.deployment.decoder
     tokens = asked.loads()[0].longest
@@ -304,7 +302,7 @@ def _least(sizing: Sizing, dtype: str, requests: float) -> int:
 
 
 def _least_by_dtype(sizing: Sizing, gpus: int, requests: float) -> dict[int, str]:
-    """Return numbers of GPUs below `gpus` that hold so many requests in a data type, the largest first."""
+    """Numbers of GPUs below `gpus` that hold so many requests in a data type, the largest first."""
     others = () if sizing.deployment.decoder.has_mxfp4 else reversed(DTYPES)
     fewer = {n: t for t in others if 0 < (n := _least(sizing, t, requests)) < gpus}
     return dict(sorted(fewer.items(), reverse=True))

@@ -106,13 +106,13 @@ def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int], model: str |
 
 
 def percentiles(row: ServedRow) -> dict[str, float]:
-    """Return the percentiles of a row's times, in ms, by their names in its benchmark."""
+    """The percentiles of a row's times, in ms, by their names in its benchmark."""
     names = [name for name in row.row if PERCENTILE.fullmatch(name)]
     return {name: float(row.row[name]) for name in names if row.row[name]}
 
 
 def _other(row: Mapping[str, Any], of: Mapping[str, str]) -> str:
-    """Return the other device or framework that a row names, in words; "" if it names none.
+    """The other device or framework that a row names, in words; "" if it names none.
 
     A version may follow a framework; a card may have another of its names.
     """
@@ -235,7 +235,7 @@ def _of_json(
 
 
 def _framework_of(found: Mapping[str, Any]) -> str:
-    """Return the title of the framework that a benchmark names; "" if it names none."""
+    """The title of the framework that a benchmark names; "" if it names none."""
     if found.get("framework"):
         return ""  # the row's own word, by which it was left out or not
     if found.get("server_info"):  # of SGLang's server alone
@@ -245,7 +245,7 @@ def _framework_of(found: Mapping[str, Any]) -> str:
 
 
 def _cells(row: ServedRow) -> dict[str, str]:
-    """Return a benchmark's row as a table has it."""
+    """A benchmark's row as a table has it."""
     own = {n: value for n, value in vars(row).items() if n not in ("row", "source", "lengths")}
     texts = {n: v if isinstance(v, str) else f"{v:.10g}" * bool(v) for n, v in own.items()}
     return {"requests_per_s" if n == "request_rate" else n: text for n, text in texts.items()}
@@ -272,9 +272,7 @@ def _overload_words(found: Mapping[str, Any], row: ServedRow) -> str:
 
 
 def _of_benchmark(found: Mapping[str, Any], gpus: int | None, model: str | None) -> ServedRow:
-    """Return a benchmark's row; `gpus`, `model`: values that it lacks, or a model in place of an unknown
-    one.
-    """
+    """A benchmark's row; `gpus`, `model`: values that it lacks, or a model in place of an unknown one."""
     every = {**(found.get("server_info") or {}), "dtype": "", **found}
     done, rate = every["completed"], float(every.get("request_rate") or math.inf)
     rate = 0.0 if math.isinf(rate) else rate
@@ -318,7 +316,7 @@ def _of_benchmark(found: Mapping[str, Any], gpus: int | None, model: str | None)
 
 
 def _known(own: str, given: str | None) -> str:
-    """Return a benchmark's own model if it is known, else the `given` one; InputError if none is."""
+    """A benchmark's own model if it is known, else the `given` one; InputError if none is."""
     try:
         find_decoder(own or given or "")
     except InputError as error:
@@ -345,12 +343,12 @@ def _refuse_capped(row: ServedRow, most: float) -> None:
 
 
 def _is_random(every: Mapping[str, Any]) -> bool:
-    """Return True if SGLang drew the lengths."""
+    """True if SGLang drew the lengths."""
     return str(every.get("dataset_name") or "random").startswith("random")
 
 
 def _lengths(every: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
-    """Return the tokens of each completed prompt and answer; () if some are not known, or all are equal."""
+    """The tokens of each completed prompt and answer; () if some are not known, or all are equal."""
     pairs = zip(every.get("input_lens") or (), every.get("output_lens") or (), strict=False)
     done = [(int(inputs), int(outputs)) for inputs, outputs in pairs if inputs and outputs]
     differ = len({*done}) > 1 and len(done) == every["completed"]

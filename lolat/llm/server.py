@@ -69,7 +69,7 @@ class RequestTimes(NamedTuple):
         return float(np.sum(self.tpot_ms * after) / np.sum(after))
 
     def by_name(self, percentiles: Iterable[int]) -> dict[str, float]:
-        """Return ms by name: "tpot", "ttft" and "e2e" of the means, "tpot_p90" and so on."""
+        """ms by name: "tpot", "ttft" and "e2e" of the means, "tpot_p90" and so on."""
         ms = {"tpot": self.tpot_ms, "ttft": self.ttft_ms, "e2e": self.e2e_ms}
         found = {time: float(each.mean()) for time, each in ms.items()} | {
             "tpot": self.mean_tpot_ms
@@ -131,7 +131,7 @@ class Server:
         return self._tables[key]
 
     def most_running(self, load: Load) -> int:
-        """Return the requests that decode at once while others always wait.
+        """The requests that decode at once while others always wait.
 
         There is room for their tokens, and each step has room for the prompts that follow them.
         """
@@ -144,7 +144,7 @@ class Server:
         return max(int(most), 1)
 
     def _steady(self, load: Load, table: StepTable) -> int:
-        """Return the requests at once under a load at a rate if none waits, by Little's law.
+        """The requests at once under a load at a rate if none waits, by Little's law.
 
         Prompts take a fraction of the time from all that decode.
         """
@@ -165,7 +165,7 @@ class Server:
         return n
 
     def times(self, load: Load, overheads: FrameworkOverheads) -> RequestTimes:
-        """Return the times of a load's counted requests."""
+        """The times of a load's counted requests."""
         requests, found = self.simulate(load, overheads)
         arrival, first, end, away = (times[requests.counted] for times in found[:4])
         api, outputs = overheads.front_ms, requests.outputs[requests.counted].astype(float)
@@ -196,7 +196,7 @@ class Server:
     def work_factors(
         self, load: Load, step: np.ndarray, rate: float, at_once: float, is_full: bool = False
     ) -> tuple[float, float]:
-        """Return factors of the lower and upper end of the time that a server takes for all of its work.
+        """Factors of the lower and upper end of the time that a server takes for all of its work.
 
         They lie between the factors of an output token and of a prompt, by the fraction of the time that
         prompts take at `rate` requests a second. `step`: (STEP_PARTS + STARTS,) of a step; `at_once`:
@@ -214,7 +214,7 @@ class Server:
         return low, high
 
     def slowed(self, load: Load, overheads: FrameworkOverheads, factor: float) -> RequestTimes:
-        """Return the times of a load at a rate if all work of the server takes `factor` times as long.
+        """The times of a load at a rate if all work of the server takes `factor` times as long.
 
         They are `factor` times the times at `factor` times the rate. If requests then pile up, they are the
         times of the simulated requests.
@@ -245,7 +245,7 @@ class Server:
         return parts.of(np.array([each], float), rule)[0]
 
     def largest_rate(self, load: Load, overheads: FrameworkOverheads) -> float:
-        """Return the most requests a second, to RATE_STEP, that do not pile up as they arrive.
+        """The most requests a second, to RATE_STEP, that do not pile up as they arrive.
 
         A server with a full cache preempts requests and computes them again, so that it serves fewer than a
         nearly full one: between `backlog_rate` and this rate an existing queue stays.
@@ -260,7 +260,7 @@ class Server:
         return low
 
     def _has_room(self, load: Load, rate: float, overheads: FrameworkOverheads) -> bool:
-        """Return True if all requests at a rate can run: SPARE above the mean, or all of a trace."""
+        """True if all requests at a rate can run: SPARE above the mean, or all of a trace."""
         arrivals = load.arrivals
         trace = arrivals.at_rate(rate) if isinstance(arrivals, Trace) else None
         one = replace(load, request_rate=rate, requests=0, arrivals=trace or arrivals)
@@ -271,7 +271,7 @@ class Server:
         return bool(most <= self.most_running(load))
 
     def backlog_rate(self, load: Load, overheads: FrameworkOverheads) -> float:
-        """Return the requests a second that leave while others always wait for a place."""
+        """The requests a second that leave while others always wait for a place."""
         running, front_ms = self.most_running(load), overheads.front_ms
         at_once = min(math.ceil(MORE_WAIT * running), MOST_AT_ONCE) + 1
         one = replace(load, request_rate=0.0, requests=0)

@@ -136,7 +136,7 @@ def _remarks_on_row(
 def _enough(
     section: ServingSection, device: str, decoder: Decoder, asked: ServingQuestion, rental: Rental | None
 ) -> ServingConfig | None:  # fmt: skip
-    """Return the best row on more GPUs than asked for, or than a node has; None if there is none."""
+    """The best row on more GPUs than asked for, or than a node has; None if there is none."""
     more = None if asked.request_rate else MOST_REPLICATED
     if asked.gpus == more or (more and (asked.gpus or 0) > more):
         return None
@@ -214,11 +214,11 @@ class Sizing:
         return self.asked.gpus or usual
 
     def rows(self) -> list[ServingConfig]:
-        """Return a row for each load, with limits the one with the best number of replicas."""
+        """A row for each load, with limits the one with the best number of replicas."""
         return [self.best_row(load, self.affordable(None)) for load in self.asked.loads()]
 
     def affordable(self, known: ServingConfig | None) -> int:
-        """Return the largest number of replicas to try.
+        """The largest number of replicas to try.
 
         Under a rate it costs no more than a `known` row, or without prices has no more GPUs. A trace has no
         such bound, as its parts differ.
@@ -235,7 +235,7 @@ class Sizing:
         )
 
     def best_row(self, load: Load, most: int, *, surely: bool = False) -> ServingConfig:
-        """Return the row of a load with the best number of replicas within limits, at most `most` of them.
+        """The row of a load with the best number of replicas within limits, at most `most` of them.
 
         `surely`: the ends of the intervals keep the limits.
         """
@@ -248,8 +248,8 @@ class Sizing:
         return best_of(good, self.asked) or rows[-1]
 
     def _least_replicas(self, load: Load, most: int, surely: bool) -> ServingConfig:
-        """Return the row with the fewest replicas that keep the limits, at most `most`, plus those that
-        also fit in the rented machines.
+        """The row with the fewest replicas that keep the limits, at most `most`, plus those that also fit
+        in the rented machines.
         """
         if not self.fitting_requests:
             return self.row(load, 1)
@@ -269,12 +269,12 @@ class Sizing:
         return fuller if fuller.keeps(asked) else row
 
     def load_of(self, row: ServingConfig) -> Load:
-        """Return the load of a row."""
+        """The load of a row."""
         return next(n for n in self.asked.loads() if row.load in (n.request_rate, n.concurrency))
 
     def with_headroom(self, row: ServingConfig) -> ServingConfig:
-        """Return a row with the most requests a second at which its times, and at which the ends of its
-        intervals, keep the limits.
+        """A row with the most requests a second at which its times, and at which the ends of its intervals,
+        keep the limits.
 
         The latter is None if the ends miss the limits even at SLOWEST times the row's rate, or if the
         limits apply to the ends.
@@ -285,7 +285,7 @@ class Sizing:
         return replace(row, headroom_rate=most, sure_rate=surely)
 
     def _most_within(self, row: ServingConfig, asked: ServingQuestion) -> float | None:
-        """Return the most requests a second at which the GPUs of a row keep the limits, None without one.
+        """The most requests a second at which the GPUs of a row keep the limits, None without one.
 
         It is one of `rate_at`, or the rate of the row.
         """
@@ -302,7 +302,7 @@ class Sizing:
         return rate_at(-least_within(high - 2, slow, keeps)) if keeps(slow) else None
 
     def row(self, load: Load, replicas: int) -> ServingConfig:
-        """Return the row of a load that `replicas` share."""
+        """The row of a load that `replicas` share."""
         key = load, replicas
         if key not in self.found:
             self.found[key] = self._new_row(load, replicas)
@@ -342,7 +342,7 @@ class Sizing:
         return (self.deployment.weight_bytes + cache) / GIB
 
     def times(self, load: Load, groups: int) -> tuple[Load, RequestTimes]:
-        """Return the part of a load that each of so many groups serves, and its times."""
+        """The part of a load that each of so many groups serves, and its times."""
         each = math.ceil(load.concurrency / groups)
         one = replace(load, request_rate=load.request_rate / groups, concurrency=float(each))
         several = [one]
@@ -359,7 +359,7 @@ class Sizing:
         return self.server.prompt_parts(load.new_tokens, load.input_tokens - load.new_tokens)
 
     def unshared_ms(self, load: Load, sequences: float) -> tuple[float, float]:
-        """Return ms of an output token if a step has `sequences`, and ms of a prompt; nobody waits."""
+        """ms of an output token if a step has `sequences`, and ms of a prompt; nobody waits."""
         each = each_ms(self.gpu.section.overheads)
         context = load.input_tokens + load.output_tokens / 2.0
         event = Event(sequences=sequences, context=context)
@@ -367,7 +367,7 @@ class Sizing:
         return step / self.server.rule.tokens_per_step, float(self.prompt(load) @ each)
 
     def _timed(self, row: ServingConfig, load: Load, times: RequestTimes) -> dict[str, Any]:
-        """Return the fields of a row that follow from the times of one group of a replica."""
+        """The fields of a row that follow from the times of one group of a replica."""
         section, rate, groups = self.gpu.section, row.request_rate, row.groups
         tpot, ttft = times.mean_tpot_ms, float(times.ttft_ms.mean())
         prompt = self.prompt(load)
@@ -399,7 +399,7 @@ class Sizing:
         } | capacity  # fmt: skip
 
     def _capacity(self, row: ServingConfig, load: Load, step: np.ndarray) -> dict[str, Any]:
-        """Return the fields of a row at a rate that compare it with the largest one.
+        """The fields of a row at a rate that compare it with the largest one.
 
         The interval is that of the times in which a full server computes prompts and tokens.
         """
@@ -415,7 +415,7 @@ class Sizing:
         }  # fmt: skip
 
     def _if_slower(self, load: Load, step: np.ndarray, at_once: float) -> list[dict[str, float]]:
-        """Return the times by name, at the lower and upper end of a group's time for its work.
+        """The times by name, at the lower and upper end of a group's time for its work.
 
         A slightly slower server is also busier: near the largest rate requests wait far longer.
         """
@@ -434,7 +434,7 @@ class Sizing:
         return self.slowed[load]
 
     def _widened(self, value: float, ends: tuple[float, float]) -> tuple[float, float]:
-        """Return the ends of a value's interval with the coverage that is asked for, of a normal error."""
+        """The ends of a value's interval with the coverage that is asked for, of a normal error."""
         if self.asked.sure is None:
             return ends
         wider = normal_quantile(self.asked.coverage) / normal_quantile(CALIBRATED_AT)
@@ -442,7 +442,7 @@ class Sizing:
         return low, high
 
     def _rented(self, replicas: int) -> RentedMachines:
-        """Return the cheapest machines that hold each replica whole.
+        """The cheapest machines that hold each replica whole.
 
         A replica of more GPUs than a node has takes whole nodes. A price that the user gives counts for one
         GPU in any machine.
@@ -469,7 +469,7 @@ class Sizing:
     def _percentiles(
         self, load: Load, times: RequestTimes, prompt: np.ndarray, is_full: bool
     ) -> dict[str, Any]:
-        """Return the percentiles of a row, and the intervals of these and of the means."""
+        """The percentiles of a row, and the intervals of these and of the means."""
         at_once = min(times.concurrency, self.server.rule.sequences, self.fitting_requests)
         at_rate = load.request_rate > 0.0
         sizes = at_once, load.input_tokens, load.output_tokens

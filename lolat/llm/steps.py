@@ -118,11 +118,11 @@ class Deployment:
         return tuple(Product(*shape, times) for shape, times in found.items())
 
     def attention_dtype(self, layer: LayerGroup) -> str:
-        """Return the data type of the products around attention."""
+        """The data type of the products around attention."""
         return "bfloat16" if "attention" in layer.unquantized else self.dtype
 
     def routed_dtype(self, layer: LayerGroup) -> str:
-        """Return the data type of the weights of routed experts."""
+        """The data type of the weights of routed experts."""
         return "bfloat16" if "experts" in layer.unquantized else self.expert_dtype
 
     @cached_property
@@ -170,7 +170,7 @@ class Deployment:
         return head + sum(WEIGHT_BYTES[p.dtype] * p.n * p.k * p.times for p in self.products)
 
     def cache_bytes(self, tokens: float) -> float:
-        """Return the bytes that the cache of a sequence of `tokens` takes on each GPU."""
+        """The bytes that the cache of a sequence of `tokens` takes on each GPU."""
         return self.decoder.cache_bytes(int(tokens), self.kv_dtype, self.tensor_parallel)
 
 
@@ -235,7 +235,7 @@ class StepParts(NamedTuple):
 
 
 def _between(values: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the index of the interval of a grid that holds each value, and its place in it."""
+    """The index of the interval of a grid that holds each value, and its place in it."""
     low = np.clip(np.searchsorted(grid, values, "right") - 1, 0, len(grid) - 2)
     return low, np.maximum((values - grid[low]) / (grid[low + 1] - grid[low]), 0.0)
 
@@ -335,7 +335,7 @@ def each_ms(o: FrameworkOverheads) -> np.ndarray:
 
 
 def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], FittedKernel]:
-    """Return the timed operations that a step and a prompt run, by name and data type."""
+    """The timed operations that a step and a prompt run, by name and data type."""
     used = {("gemm", product.dtype) for product in deployment.products} | {("gemm", "bfloat16")}
     d = deployment.decoder
     for layer in d.kinds:
@@ -416,7 +416,7 @@ def deployment_of(
 
 
 def _groups_without_experts(attention_data_parallel: int, decoder: Decoder) -> InputError:
-    """Return the error for attention groups of a decoder without experts."""
+    """The error for attention groups of a decoder without experts."""
     return InputError(
         f"{arg('attention_data_parallel')} {attention_data_parallel}: such groups share experts, and "
         f"{decoder.name} has none; expected 1: replicas serve more requests",
@@ -425,7 +425,7 @@ def _groups_without_experts(attention_data_parallel: int, decoder: Decoder) -> I
 
 
 def _unknown_dtype(dtype: str) -> InputError:
-    """Return the error for a data type that is none."""
+    """The error for a data type that is none."""
     meant = dtype_of(dtype)
     hint = f"did you mean {meant}?" if meant in DTYPES else f"expected one of {', '.join(DTYPES)}"
     hint += "; lolat.compare takes several" * ("," in dtype)
@@ -444,7 +444,7 @@ def product_words(tensor_parallel: int, groups: int, name: str = "tensor_paralle
 
 
 def cache_room(section: ServingSection, deployment: Deployment) -> float:
-    """Return the bytes of caches on each GPU beside the weights.
+    """The bytes of caches on each GPU beside the weights.
 
     Servers of large models (OWN_FITS) are started with options that give caches half of the free memory.
     """
@@ -457,14 +457,14 @@ def cache_room(section: ServingSection, deployment: Deployment) -> float:
 
 
 def requests_that_fit(section: ServingSection, deployment: Deployment, tokens: float) -> int:
-    """Return the number of requests of so many tokens whose caches fit; 0 if the weights do not."""
+    """The number of requests of so many tokens whose caches fit; 0 if the weights do not."""
     return int(cache_room(section, deployment) / deployment.cache_bytes(tokens))
 
 
 def deployments_of(
     section: ServingSection, decoder: Decoder, asked: ServingQuestion
 ) -> list[Deployment]:
-    """Return the deployments asked for, else those on 1, 2, 4 or 8 GPUs of a node that hold the weights.
+    """The deployments asked for, else those on 1, 2, 4 or 8 GPUs of a node that hold the weights.
 
     Experts whose cache tensor parallel would copy also get a deployment with attention groups on all GPUs.
     If no deployment holds the weights, the one with the fewest bytes on a GPU is returned.

@@ -52,7 +52,7 @@ def uncheckpointed(one: Choice, asked: AskAbout) -> Cost | None:
 
 
 def without_checkpointing(cost: Cost) -> Alternative | None:
-    """Return the answer without checkpointing, if it fits and saves a tenth of the time."""
+    """The answer without checkpointing, if it fits and saves a tenth of the time."""
     if cost.checkpointing in (None, NONE):
         return None
     one = Choice.of(cost, cost.best)
@@ -83,7 +83,7 @@ def other_modes(cost: Cost) -> Iterator[Cost | None]:
 
 
 def faster(cost: Cost) -> Alternative | None:
-    """Return the first of `other_modes` if it is clearly faster: its speed is not within NEAR_SPEED."""
+    """The first of `other_modes` if it is clearly faster: its speed is not within NEAR_SPEED."""
     other = next(other_modes(cost), None)
     if cost.again is None or other is None:
         return None
@@ -96,7 +96,7 @@ def faster(cost: Cost) -> Alternative | None:
 
 
 def offered(cost: Cost) -> str:
-    """Return the first option in another execution mode that keeps the limits, if none does; or ""."""
+    """The first option in another execution mode that keeps the limits, if none does; or ""."""
     others = other_modes(cost) if cost.missed else ()
     kept = (Choice.of(one, option) for one in others if one for option in one.within())
     if cost.again is None or (offer := next(kept, None)) is None:

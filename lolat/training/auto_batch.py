@@ -23,12 +23,12 @@ FAR_SPEED = 0.8
 
 
 def with_batch(plan: Plan, batch_size: int) -> Plan:
-    """Return a plan with another batch size."""
+    """A plan with another batch size."""
     return replace(plan, run=replace(plan.run, batch_size=batch_size))
 
 
 def auto_batch(plan: Plan, devices: int, most: int, at: At) -> int:
-    """Return the smallest batch nearly as fast as the best one.
+    """The smallest batch nearly as fast as the best one.
 
     Candidates are powers of two, the largest batch that leaves a share CLOSE of the memory, and the largest
     that fits (`most`) and that the data set fills.

@@ -15,7 +15,7 @@ from lolat.training.run import TrainingLimits
 def best_of(
     options: Sequence[TrainingPrediction], limits: TrainingLimits
 ) -> tuple[TrainingPrediction | None, TrainingPrediction | None, list[TrainingPrediction]]:
-    """Return the cheapest option within the limits, the fastest within that of money, and the frontier.
+    """The cheapest option within the limits, the fastest within that of money, and the frontier.
 
     Options without a time are left out. The frontier, the options that no other beats in both time and
     money, begins with the cheapest.
@@ -39,8 +39,8 @@ def smallest_update(
     choices: Sequence[tuple[TrainingPrediction, Choice]],
     limits: TrainingLimits,
 ) -> TrainingPrediction | None:
-    """Return the option with the fewest samples in an update among those on the best option's device that
-    cost as much and keep the limits as surely; of equal ones the best.
+    """The option with the fewest samples in an update among those on the best option's device that cost as
+    much and keep the limits as surely; of equal ones the best.
 
     `choices`: each option, as a choice.
     """
@@ -106,7 +106,7 @@ FASTEST = Aim("Fastest", "fastest", by_time, "less time", "total_s", "interval_s
 def _best(
     options: Sequence[TrainingPrediction], limits: TrainingLimits, worth: Worth
 ) -> TrainingPrediction | None:
-    """Return the best option within the limits; the best sure one, if that is little worse."""
+    """The best option within the limits; the best sure one, if that is little worse."""
     kept = [o for o in options if o.keeps(limits)]
     best, sure = min(kept, key=worth, default=None), surest(kept, limits, worth)
     return sure if best and sure and worth(sure)[0] <= LITTLE * worth(best)[0] else best
@@ -115,7 +115,7 @@ def _best(
 def surest(
     options: Iterable[TrainingPrediction], limits: TrainingLimits, worth: Worth
 ) -> TrainingPrediction | None:
-    """Return the best option that fits and surely keeps the limits; None if there is none."""
+    """The best option that fits and surely keeps the limits; None if there is none."""
     sure = (o for o in options if o.fits is not False and verdict(o, limits) == "yes")
     return min(sure, key=worth, default=None)
 

@@ -38,7 +38,7 @@ class Choice:
 
     @classmethod
     def of(cls, cost: Cost, option: TrainingPrediction) -> Choice:
-        """Return the choice of an option of a device."""
+        """The choice of an option of a device."""
         about = "device", "precision", "launch", "channels_last", "host_bound", "checkpointing"
         return cls(
             batch_size=option.batch_size, devices=option.devices, total_s=option.total_s or 0.0,
@@ -66,13 +66,13 @@ class Choice:
 def mode_text(
     precision: str | None, launch: str | None, layout: str, checkpointing: str | None
 ) -> str:
-    """Return an execution mode in words, without an eager launch and no checkpointing."""
+    """An execution mode in words, without an eager launch and no checkpointing."""
     again = "" if checkpointing in (None, NONE) else f"{checkpointing} checkpointing"
     return ", ".join(filter(None, (precision, launch if launch != EAGER else "", layout, again)))
 
 
 def choice_words(choice: Choice, with_batch: bool = False) -> str:
-    """Return a choice in words: "4 x a100 in amp, channels last, 2 h 10 min, $20"."""
+    """A choice in words: "4 x a100 in amp, channels last, 2 h 10 min, $20"."""
     words = [f"{choice.devices} x {choice.card}"]
     whole = f" ({choice.in_all:,} in all)" if choice.in_all > choice.batch_size else ""
     batch = f"batch {choice.batch_size:,}{whole}"
@@ -82,7 +82,7 @@ def choice_words(choice: Choice, with_batch: bool = False) -> str:
 
 
 def offer_words(offer: Choice, with_batch: bool = False, with_precision: bool = False) -> str:
-    """Return the options of a choice's execution mode, and the choice in words."""
+    """The options of a choice's execution mode, and the choice in words."""
     options = [f"{arg('precision')} {offer.precision}"] if with_precision else []
     if offer.channels_last:
         options.append(arg("channels_last"))

@@ -106,7 +106,7 @@ class Costs(Limited):
         )
 
     def words(self) -> str:
-        """Return the cheapest and the fastest choice with intervals; without data, the iterations."""
+        """The cheapest and the fastest choice with intervals; without data, the iterations."""
         each = {Choice.of(c, o): o for c in self.answers for o in c.options}
         parts = [self.missed] if self.missed else []
         for name, best, ends_of, form in (
@@ -128,7 +128,7 @@ class Costs(Limited):
         return f"{plain(self.network)} on {devices}: {'; '.join(parts)}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each device and number of devices, as `Cost.rows` does."""
+        """A row for each device and number of devices, as `Cost.rows` does."""
         return [row for c in self.answers for row in c.rows()]
 
 
@@ -164,7 +164,7 @@ MOST_UPDATE = 1024
 
 
 def with_update(asked: TrainingQuestion, trained: Trained) -> TrainingQuestion:
-    """Return a question to several devices with a batch size, or with an update of one size on all devices.
+    """A question to several devices with a batch size, or with an update of one size on all devices.
 
     Without a batch size the update has about USUAL_UPDATE samples, a multiple of all numbers of devices,
     and no more than the data; the batch size stays None. If `global_batch_size` or `accumulate` is given,
@@ -179,8 +179,8 @@ def with_update(asked: TrainingQuestion, trained: Trained) -> TrainingQuestion:
 
 
 def usual_update(replicas: Any, samples: int | None) -> int:
-    """Return the samples of an update that nobody asked for, which all numbers of devices divide; 0 if
-    there is none.
+    """The samples of an update that nobody asked for, which all numbers of devices divide; 0 if there is
+    none.
     """
     each = lcm(*(as_whole(k, "replicas") for k in several(replicas) or SHARING))
     most = MOST_UPDATE if samples is None else min(samples, MOST_UPDATE)
@@ -188,15 +188,15 @@ def usual_update(replicas: Any, samples: int | None) -> int:
 
 
 def _most_devices(asked: TrainingQuestion) -> int:
-    """Return the largest number of devices that was asked for."""
+    """The largest number of devices that was asked for."""
     numbers = [as_whole(k, "replicas") for k in several(asked.replicas)]
     most_sharing = SHARING[-1] if asked.global_batch_size is not None else 1
     return max(numbers, default=most_sharing)
 
 
 def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
-    """Return a question for each kind of checkpointing and batch size; for a global batch also for each
-    number of devices.
+    """A question for each kind of checkpointing and batch size; for a global batch also for each number of
+    devices.
 
     InputError for a number of devices that cannot share the global batch equally.
     """
@@ -359,7 +359,7 @@ def joined(
 
 
 def choices_of(costs: Iterable[Cost | None]) -> list[Choice]:
-    """Return the options that fit, if a time is known; () for a question that was refused."""
+    """The options that fit, if a time is known; () for a question that was refused."""
     return [Choice.of(cost, option) for cost in costs if cost for option in cost.timed]
 
 
@@ -419,8 +419,8 @@ def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion
 
 
 def _rank(asked: TrainingQuestion, cost: Cost) -> tuple[bool, float]:
-    """Return a key that is least for the fastest answer that fits; a layout that was not asked for has to
-    be faster by 2 %.
+    """A key that is least for the fastest answer that fits; a layout that was not asked for has to be
+    faster by 2 %.
     """
     is_tried = bool(cost.channels_last) and not asked.channels_last
     speed = cost.options[0].samples_per_s
@@ -453,13 +453,13 @@ def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion, most: i
 
 
 def _least_dollars(cost: Cost) -> float:
-    """Return the lowest price of the options within the limits, else of all; infinite without one."""
+    """The lowest price of the options within the limits, else of all; infinite without one."""
     options = cost.within() or cost.timed
     return min((o.dollars for o in options if o.dollars is not None), default=inf)
 
 
 def _too_small(model: Device, asked: TrainingQuestion) -> str | None:
-    """Return the reason to leave out a device if it and rented ones lack memory; else None."""
+    """The reason to leave out a device if it and rented ones lack memory; else None."""
     gpu, least_gib = model.file.gpu, asked.memory_gib
     if least_gib is None or gpu is None or (gpu.memory_gib or least_gib) >= least_gib:
         return None

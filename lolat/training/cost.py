@@ -162,11 +162,11 @@ class Cost(Limited):
         return headline(self.options, self.cheapest, self.fastest)
 
     def option(self, devices: int) -> TrainingPrediction:
-        """Return the option that runs on so many devices."""
+        """The option that runs on so many devices."""
         return next(o for o in self.options if o.devices == devices)
 
     def words(self) -> str:
-        """Return an iteration's time, or the cheapest and the fastest option, in words."""
+        """An iteration's time, or the cheapest and the fastest option, in words."""
         title = f"{plain(self.network)} on {plain(self.device)}, batch {self.batch_size}"
         if self.fits is False:
             return f"{title}: {no_room(self)}"
@@ -182,13 +182,13 @@ class Cost(Limited):
         return "\n".join(filter(None, [title, self.missed, *best]))
 
     def summary(self, devices: int) -> str:
-        """Return an option in words: devices, time, dollars."""
+        """An option in words: devices, time, dollars."""
         option = self.option(devices)
         price = "" if option.dollars is None else f", {dollars(option.dollars)}"
         return f"{plural(devices, 'device')}, {duration(option.total_s or 0.0)}{price}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each number of devices: its mode, times in ms and s, US$, ends of intervals."""
+        """A row for each number of devices: its mode, times in ms and s, US$, ends of intervals."""
         about, rows = {name: getattr(self, name) for name in OF_ROWS}, []
         for option in self.options:
             row: dict[str, Any] = about | plain_data(option)
@@ -217,17 +217,17 @@ class CostRow(NamedTuple):
 
 
 def close_words(needed: float, available: float) -> str:
-    """Return a clause if the estimate is too close to the available memory to be sure, else ""."""
+    """A clause if the estimate is too close to the available memory to be sure, else ""."""
     return f", too close to be sure: within {percent(CLOSE)}" * is_close(needed, available)
 
 
 def is_close(needed: float | None, available: float | None) -> bool:
-    """Return True if the estimate of memory is too close to the available memory to be sure."""
+    """True if the estimate of memory is too close to the available memory to be sure."""
     return bool(needed and available and abs(needed - available) <= CLOSE * available)
 
 
 def no_room(cost: Cost) -> str:
-    """Return the sentence that an iteration does not fit, with the largest batch that does."""
+    """The sentence that an iteration does not fit, with the largest batch that does."""
     needed, room = cost.memory_bytes, cost.available_bytes or 0
     words = no_room_words(needed, room, cost.largest_batch or 0, cost.best.devices)
     return f"{words}{close_words(needed, room)}{would_words(cost.would_fit)}"
@@ -238,7 +238,7 @@ PURE_BF16 = "--precision bf16"
 
 
 def would_words(options: Sequence[str]) -> str:
-    """Return a clause on the first few options with which an iteration fits; "" without any."""
+    """A clause on the first few options with which an iteration fits; "" without any."""
     more = ", among others" * (len(options) > MOST_OPTIONS)
     said = {PURE_BF16: f"{PURE_BF16} (weights and states in 2 bytes too, which changes training)"}
     words = ", or ".join(said.get(option, option) for option in options[:MOST_OPTIONS])
@@ -336,7 +336,7 @@ def _option_at(
 def headline(
     options: Sequence[TrainingPrediction], cheapest: int | None, fastest: int | None
 ) -> TrainingPrediction:
-    """Return the option that an answer is named after; `cheapest`, `fastest`: numbers of devices."""
+    """The option that an answer is named after; `cheapest`, `fastest`: numbers of devices."""
     if number := cheapest or fastest:
         return next(o for o in options if o.devices == number)
     able = (o for o in options if o.fits is not False)
@@ -396,7 +396,7 @@ def _verdict(option: TrainingPrediction, limits: TrainingLimits) -> str | None:
 
 
 def _no_room_on(plan: Plan, option: TrainingPrediction) -> str:
-    """Return the remark that an option lacks memory, with the largest batch and options that would fit."""
+    """The remark that an option lacks memory, with the largest batch and options that would fit."""
     room, needed, devices = plan.available or 0, option.memory_bytes or 0, option.devices
     batch = plan.largest([devices], room)
     words = f"{byte_size(needed)} of {byte_size(room)}{close_words(needed, room)}"

@@ -46,7 +46,7 @@ class TrainedDecoder(NamedTuple):
 
 
 def tuned_recipe(precision: str, optimizer: Optimizer, tuning: Tuning) -> PrecisionRecipe:
-    """Return the recipe of a tuning; adapters in bfloat16 stay so under autocast.
+    """The recipe of a tuning; adapters in bfloat16 stay so under autocast.
 
     InputError for a precision in which the training of a decoder is not predicted.
     """
@@ -81,7 +81,7 @@ class DecoderStep:
         return trained, every
 
     def passes_on(self, parallel: Parallel) -> DecoderPasses:
-        """Return the passes under autocast; if parameters are sharded, with all weights cast."""
+        """The passes under autocast; if parameters are sharded, with all weights cast."""
         tuning, mixed = self.passes.tuning, self.recipe.copy > 0
         sharded = parallel.shards.parameters > 1
         tuning = replace(tuning, half=tuning.half or (mixed and sharded))
@@ -90,7 +90,7 @@ class DecoderStep:
     def update_ms(
         self, gpu: GPU, parallel: Parallel, batches: int, c: Constants = CONSTANTS
     ) -> float:
-        """Return the ms after the passes of `batches` micro-batches: sums, casts, the update."""
+        """The ms after the passes of `batches` micro-batches: sums, casts, the update."""
         r, (trained, every), shards = self.recipe, self.numbers(), parallel.shards
         learned = float(trained.sum())
         # The norm of the gradients is computed and they are scaled (4); all else is read and written.
@@ -119,9 +119,7 @@ class DecoderStep:
     def iteration_ms(
         self, gpu: GPU, parallel: Parallel, batches: int = 1, c: Constants = CONSTANTS
     ) -> dict[str, float]:
-        """Return the ms of the parts of an iteration of `batches` micro-batches; "hidden" is not in the
-        sum.
-        """
+        """The ms of the parts of an iteration of `batches` micro-batches; "hidden" is not in the sum."""
         forward, backward = self.passes_on(parallel).parts_ms(gpu, c)
         exchange, hidden = parallel.exchange_ms(
             (self.numbers()[0] * self.recipe.gradient).tolist(), backward.tolist(),
@@ -135,7 +133,7 @@ class DecoderStep:
         return parts | {"exchange": exchange + waiting, "hidden": hidden}
 
     def memory(self, parallel: Parallel, batches: int = 1) -> Moment:
-        """Return the moment of an iteration at which a GPU needs most, and its bytes by part."""
+        """The moment of an iteration at which a GPU needs most, and its bytes by part."""
         passes, r, (trained, every) = self.passes_on(parallel), self.recipe, self.numbers()
         d, tokens, learned = passes.decoder, float(passes.tokens), float(trained.sum())
         frozen = float(every.sum()) - learned * (not passes.tuning.rank)

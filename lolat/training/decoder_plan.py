@@ -59,12 +59,12 @@ other checkpointing."""
 
 
 def is_own(section: ServingSection, step: DecoderPasses, parallel: Parallel) -> bool:
-    """Return True if an own run is of the same kind."""
+    """True if an own run is of the same kind."""
     return section.trained is not None and step.kind(parallel) in section.trained.kinds
 
 
 def is_known(section: ServingSection, device: str, step: DecoderPasses, parallel: Parallel) -> bool:
-    """Return True if own or published runs on the GPU are like this one."""
+    """True if own or published runs on the GPU are like this one."""
     if step.length > LONGEST:
         return False
     gpu = find_gpu(device)
@@ -76,7 +76,7 @@ def is_known(section: ServingSection, device: str, step: DecoderPasses, parallel
 def half_width(
     section: ServingSection, device: str, step: DecoderPasses, parallel: Parallel, coverage: float
 ) -> float:
-    """Return half of the width of a time's interval, as a logarithm.
+    """Half of the width of a time's interval, as a logarithm.
 
     With n own runs it is the interval of one more run: Student's t times their spread, at least the usual
     width, times sqrt(1 + 1 / n). A run of another kind may have another level, so the logarithm of the
@@ -95,7 +95,7 @@ def half_width(
 
 
 def card_gib(card: str, section: ServingSection) -> float:
-    """Return a GPU's GiB as the driver tells them, or the section's if no data sheet is known."""
+    """A GPU's GiB as the driver tells them, or the section's if no data sheet is known."""
     gib = section.sheet.memory_gib
     gpu = find_gpu(f"{card} {gib:.0f}gb")
     return gpu.memory_gib if gpu and gpu.memory_gib else gib
@@ -159,7 +159,7 @@ class DecoderPlan:
         return tuned_recipe(self.precision, OPTIMIZERS[self.run.optimizer], self.tuning)
 
     def step(self, batch_size: int | None = None) -> DecoderStep:
-        """Return a micro-batch of the run, or one of another size."""
+        """A micro-batch of the run, or one of another size."""
         size = batch_size or self.run.batch_size
         passes = DecoderPasses(*self.trained, size, self.checkpointing, self.tuning, self.launch)
         return DecoderStep(passes, self.recipe)
@@ -169,14 +169,14 @@ class DecoderPlan:
         return Parallel(devices, link, self.run.sharding, self.file.link, self.machine)
 
     def link(self, devices: int, machine: int) -> Link | None:
-        """Return the link that was asked for; machines have `self.machine` GPUs."""
+        """The link that was asked for; machines have `self.machine` GPUs."""
         machine = min(machine, self.machine)
         if devices > self.machine:
             machine = self.machine
         return self.run.link(self.file.link, devices, machine, self.machine)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
-        """Return the offers for so many GPUs; None if the training does not fit.
+        """The offers for so many GPUs; None if the training does not fit.
 
         Several machines are whole ones, if such are offered, as `Parallel` requires.
         """
@@ -186,11 +186,11 @@ class DecoderPlan:
         return rental.of_machines(self.machine) if devices > self.machine else rental
 
     def needed(self, devices: int, batch_size: int) -> int:
-        """Return the bytes that a GPU needs."""
+        """The bytes that a GPU needs."""
         return self.memory([devices], batch_size).total
 
     def memory(self, numbers: Sequence[int], batch_size: int) -> PeakMemory:
-        """Return the moment at which a GPU needs most memory, for the number of GPUs that needs least."""
+        """The moment at which a GPU needs most memory, for the number of GPUs that needs least."""
         step, accumulate = self.step(batch_size), self.run.accumulate
         each = [step.memory(self.parallel(k), accumulate) for k in numbers]
         found = (
@@ -200,14 +200,14 @@ class DecoderPlan:
         return min(found, key=lambda peak: peak.total)
 
     def largest(self, numbers: Sequence[int], available: int) -> int:
-        """Return the largest batch that fits on each number of GPUs that holds the run's batch; if none
-        does, on the number that holds most.
+        """The largest batch that fits on each number of GPUs that holds the run's batch; if none does, on
+        the number that holds most.
         """
         found = [largest_fitting(partial(self.needed, k), available) for k in numbers]
         return min((n for n in found if n >= self.run.batch_size), default=max(found))
 
     def is_known(self, devices: int) -> bool:
-        """Return True if the runs that set the level are like this one on so many GPUs."""
+        """True if the runs that set the level are like this one on so many GPUs."""
         is_level = self.section.trained is None or self._is_own(devices)
         return is_level and self._is_like(devices)
 
@@ -227,9 +227,7 @@ class DecoderPlan:
         factor = math.exp(half_width(*about, run.coverage))
 
         def iteration(batches: int) -> tuple[dict[str, float], np.ndarray]:
-            """Return the parts of an iteration of so many micro-batches, and (its ms, lower end, upper
-            end).
-            """
+            """The parts of an iteration of so many micro-batches, and (its ms, lower end, upper end)."""
             links = (link, *link.ends) if link else (None,) * 3
             each = [step.iteration_ms(gpu, self.parallel(devices, one), batches) for one in links]
             found = {name: level * ms for name, ms in each[0].items()}
@@ -335,7 +333,7 @@ class DecoderPlan:
         yield from self.run.link_remarks(self.file.link, self.machine)
 
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
-        """Return the fields of a Cost about the decoder, and the execution mode."""
+        """The fields of a Cost about the decoder, and the execution mode."""
         trained, every = (round(n.sum()) for n in self.step().numbers())
         is_whole = self.parallel(max(numbers)).shards.parameters == 1
         recipe = self.recipe if is_whole else replace(self.recipe, copy=0.0)

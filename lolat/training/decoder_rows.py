@@ -143,7 +143,7 @@ def _run_of(row: Row, folder: Path, hardware: Hardware) -> TrainedRow:
 
 
 def row_link(hardware: Hardware, gpus: int, gbps: float) -> Link | None:
-    """Return the link of the GPUs of a run; `gbps`: Gbit/s of each if the row states it, else 0."""
+    """The link of the GPUs of a run; `gbps`: Gbit/s of each if the row states it, else 0."""
     within, machine = hardware.link, hardware.machine
     if gpus > machine and not gbps:
         gbps = min(CLUSTER_GBPS.get(within.name or "", USUAL_GBPS), within.gbps)

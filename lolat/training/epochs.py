@@ -188,7 +188,7 @@ def epochs_document(
 def _timed_epochs(
     table: Table, read: ReadNetwork
 ) -> tuple[list[dict[str, Any]], list[np.ndarray], dict[tuple[str, int | None], Graph], Mode]:
-    """Return a table's distinct points, their (EPOCH_TERMS,) rows, the graphs, and the mode."""
+    """A table's distinct points, their (EPOCH_TERMS,) rows, the graphs, and the mode."""
     points: list[dict[str, Any]] = []
     rows, graphs, first = [], dict[tuple[str, int | None], Graph](), None
     for row in table:

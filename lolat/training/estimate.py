@@ -138,12 +138,12 @@ class ForwardTraining(TrainingPredictor):
         return TrainedBatch(iteration, remarks, half_width, prediction.in_domain, estimated=True)
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
-        """Return the ms of a forward pass of inference."""
+        """The ms of a forward pass of inference."""
         return predict(self.latency, graph, Question(batch_size)).latency_ms
 
 
 def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (operations,) work in elements, and (operations,) the share of it in normalizations."""
+    """(operations,) work in elements, and (operations,) the share of it in normalizations."""
     terms = dict(zip(PASS_TERMS, pass_rows(graph, batch_size).T, strict=True))
     elements = terms["acts"] + terms["inp"] + terms["traffic"]
     work = terms["flops"] / MACS_PER_ELEMENT + elements
@@ -209,7 +209,7 @@ class EstimatedTraining(TrainingPredictor):
         )
 
     def _passes(self, graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (operations,) ms of the forward and the backward pass, by the formula alone."""
+        """(operations,) ms of the forward and the backward pass, by the formula alone."""
         steps, _ = self._steps(graph, batch_size)
         number, back = len(graph.operations), steps.backward
         forward = np.bincount(steps.operation, steps.ms * ~back, number)
@@ -217,7 +217,7 @@ class EstimatedTraining(TrainingPredictor):
         return forward, backward + shares(graph)[1] * forward
 
     def key(self, graph: Graph) -> str:
-        """Return a key that is equal for steps of the same work in the same execution mode."""
+        """A key that is equal for steps of the same work in the same execution mode."""
         mode = self.mode or DEFAULT_MODE
         work, again = work_of(graph, 1, replace(mode, training=True)), shares(graph)[1].sum()
         return f"{mode}: {work.macs.sum():.9g} {work.bytes.sum():.9g} {len(work.kind)} {again:g}"
@@ -233,7 +233,7 @@ class EstimatedTraining(TrainingPredictor):
         ]
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
-        """Return the ms of a forward pass of inference."""
+        """The ms of a forward pass of inference."""
         return self._steps(graph, batch_size, training=False)[0].latency_ms
 
     def _warnings(
@@ -301,7 +301,7 @@ class EstimatedTraining(TrainingPredictor):
         return max(half, steps.host_half * normal_quantile(coverage) / FACTOR_QUANTILE)
 
     def _extrapolation(self, graph: Graph, batch_size: int) -> Extrapolation:
-        """Return the part of an iteration outside the measured range, judged by inference."""
+        """The part of an iteration outside the measured range, judged by inference."""
         if not self.formula.measured:
             return Extrapolation(unlike=1.0, remarks=(NOTHING_MEASURED,))
         share = sum(self._steps(graph, batch_size)[1].values())
@@ -322,7 +322,7 @@ class EstimatedTraining(TrainingPredictor):
     def _steps(
         self, graph: Graph, batch_size: int, training: bool = True
     ) -> tuple[Steps, Mapping[str, float]]:
-        """Return the steps of both passes, or of inference; and the shares of untimed classes."""
+        """The steps of both passes, or of inference; and the shares of untimed classes."""
         known, asked = self._known_of(graph), (batch_size, training)
         if asked not in known:
             formula = self.trained if training else self.formula
@@ -333,7 +333,7 @@ class EstimatedTraining(TrainingPredictor):
         return found
 
     def _known_of(self, graph: Graph) -> dict[tuple[int, bool | Optimizer], Any]:
-        """Return the cache of the last graph, which an answer needs several times."""
+        """The cache of the last graph, which an answer needs several times."""
         if self._last[0] is not graph:
             self._last = graph, {}
         return self._last[1]

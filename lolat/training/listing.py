@@ -43,7 +43,7 @@ class Listing:
 
 
 def ranked(costs: Costs) -> list[CostRow]:
-    """Return the rows that fit: those with the most data, else the cheapest, else the fastest first."""
+    """The rows that fit: those with the most data, else the cheapest, else the fastest first."""
     rows = [row for c in costs.answers for row in c.option_rows if c.fits is not False]
 
     def order(row: CostRow) -> tuple[float, ...]:

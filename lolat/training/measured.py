@@ -281,7 +281,7 @@ WIDENING = 2.0  # factor on the interval for operations that no measured block h
 
 
 def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
-    """Return the number of operations of equal time whose errors average out as those of these parts do.
+    """The number of operations of equal time whose errors average out as those of these parts do.
 
     `times`: (parts,) ms; `ops`: (parts,) numbers of operations. If errors of operations are independent,
     and those of a part take equal times, the relative variance is sum(time**2 / ops) / total**2; that of n
@@ -372,7 +372,7 @@ class MeasuredTraining(TrainingPredictor):
     def _half_width(
         self, graph: Graph, rows: np.ndarray, wider: float, inside: float | None, coverage: float
     ) -> float:
-        """Return half of the interval's width; `rows`: (operations, PASS_TERMS) of a pass."""
+        """Half of the interval's width; `rows`: (operations, PASS_TERMS) of a pass."""
         blocks = np.array([rows[list(b.operations)].sum(axis=0) for b in cut(graph)])
         ops = blocks[:, PASS_TERMS.index("ops")]
         number = effective_ops(blocks @ (self.forward + self.backward), ops)
@@ -382,6 +382,6 @@ class MeasuredTraining(TrainingPredictor):
         return extrapolated_half_width(half, Extrapolation(beyond=1.0 - inside), coverage)
 
     def _step_ms(self, graph: Graph, batch_size: int) -> float:
-        """Return the ms of the loop for a step: a constant, and moving the batch."""
+        """The ms of the loop for a step: a constant, and moving the batch."""
         elements = sum(graph.tensors[i].elements(batch_size) for i in graph.inputs)
         return self.section.loop_ms.step + self.section.loop_ms.element * elements

@@ -48,7 +48,7 @@ class Numbers(NamedTuple):
 
 @cached_on_graph
 def trained_parameters(graph: Graph) -> tuple[int, ...]:
-    """Return the number of trained parameters of each operation.
+    """The number of trained parameters of each operation.
 
     A parameter that no gradient reaches is not trained. One that is no operation's weight belongs to the
     operation that reads it.
@@ -128,8 +128,8 @@ Kept = dict[int, list[tuple[int, int]]]
 
 @cached_on_graph
 def saved_tensors(graph: Graph, in_half: bool) -> tuple[Kept, dict[int, int], dict[int, Kept]]:
-    """Return the tensors that the forward pass keeps, those that parts keep to run again, and those that
-    each part keeps while it runs again.
+    """The tensors that the forward pass keeps, those that parts keep to run again, and those that each part
+    keeps while it runs again.
 
     Operations keep the tensors that their kind `saves` (`lolat.graph.kinds`); a view counts as its base
     tensor. A part, by the number of its operations, keeps the tensors that it reads, a selective one also
@@ -216,7 +216,7 @@ def saved_parts(
 
 
 def _beside(graph: Graph, position: int, batch_size: int, sizes: Sequence[float]) -> float:
-    """Return the bytes that an operation keeps for its backward pass besides tensors of the graph.
+    """The bytes that an operation keeps for its backward pass besides tensors of the graph.
 
     `sizes`: bytes of an element of each tensor.
     """
@@ -271,7 +271,7 @@ def at_peak(
     names: Sequence[str], freed: Mapping[str, np.ndarray], made: np.ndarray,
     working: Mapping[str, np.ndarray], others: Mapping[str, Mapping[str, float]], accumulate: int = 1,
 ) -> Moment:  # fmt: skip
-    """Return the moment of an iteration with the most bytes.
+    """The moment of an iteration with the most bytes.
 
     `names`: the parts of a network, in the order of the forward pass. (parts,) bytes: `freed`, kept by a
     part until its backward pass has run; `made`, its gradients, which exist from its backward pass on;
@@ -314,7 +314,7 @@ def _moved(graph: Graph, batch_size: int, sizes: Sequence[float], slices: np.nda
 def _at_update(
     graph: Graph, recipe: PrecisionRecipe, several: bool, shards: Shards
 ) -> dict[str, float]:
-    """Return the bytes at the update of the weights, beside the inputs; nothing is gathered then.
+    """The bytes at the update of the weights, beside the inputs; nothing is gathered then.
 
     It is below the end of the backward pass unless the update makes temporaries.
     """

@@ -19,7 +19,7 @@ from lolat.units import percent
 
 
 def step_run(row: TimedNetwork) -> TrainingRun:
-    """Return the run of a timed step, with the row's optimizer, else with NETWORK_OPTIMIZER."""
+    """The run of a timed step, with the row's optimizer, else with NETWORK_OPTIMIZER."""
     optimizer = NETWORK_OPTIMIZER if row.optimizer in ("", "none") else row.optimizer
     return TrainingRun(row.batch_size, optimizer=optimizer, accumulate=row.accumulate)
 
@@ -33,8 +33,8 @@ def predicted_step(
 
 
 def training_parts(file: DeviceFile) -> TrainingParts:
-    """Return a function of a timed step: the predicted ms of its passes, the ms of its other parts, and the
-    key of its work.
+    """A function of a timed step: the predicted ms of its passes, the ms of its other parts, and the key of
+    its work.
 
     Other parts are the update of the row's optimizer, and on several devices the wait for their exchange.
     The function raises InputError for a step that computes faster than the data sheet's peak. `file`: the

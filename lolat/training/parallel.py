@@ -33,7 +33,7 @@ def exposed_ms(
     gradient_bytes: Sequence[float], backward_ms: Sequence[float], allreduce: Callable[[float], float],
     bucket_bytes: float = BUCKET_BYTES, first_bytes: float = FIRST_BUCKET_BYTES,
 ) -> float:  # fmt: skip
-    """Return the ms from the end of the backward pass to the end of the exchange.
+    """The ms from the end of the backward pass to the end of the exchange.
 
     `gradient_bytes`, `backward_ms`: (gradients,) bytes, and ms of the backward pass that computes each, in
     the order of the forward pass. `allreduce`: bytes -> ms. Gradients fill a bucket from the last to the
@@ -53,7 +53,7 @@ def exposed_ms(
 def gradients(
     graph: Graph, backward_ms: np.ndarray | None, mode: Mode = DEFAULT_MODE
 ) -> tuple[list[float], list[float]]:
-    """Return the bytes of each gradient, and the ms of backward pass before it is ready.
+    """The bytes of each gradient, and the ms of backward pass before it is ready.
 
     There is a gradient for each operation with trained parameters, in the order of the forward pass.
     `backward_ms`: (operations,) ms; times before the first such operation are divided among the others.
@@ -128,7 +128,7 @@ class Parallel:
         weights: Sequence[float] = (), forward_ms: Sequence[float] = (), batches: int = 1,
         again: Sequence[float] | None = None,
     ) -> tuple[float, float]:  # fmt: skip
-        """Return the ms that an iteration waits for messages, and the ms of messages that it hides.
+        """The ms that an iteration waits for messages, and the ms of messages that it hides.
 
         `gradients`, `weights`: bytes of each part's messages, in the order of the forward pass;
         `backward_ms`, `forward_ms`: ms of each part in a batch, of which an iteration has `batches`.
@@ -145,7 +145,7 @@ class Parallel:
         share = GATHER_SHARE if self.sharding in BY_LAYER and k > self.machine else 1.0
 
         def ring(size_bytes: float) -> float:
-            """Return the ms to gather shards, or to scatter sums, among the devices that divide them."""
+            """The ms to gather shards, or to scatter sums, among the devices that divide them."""
             return _ring_ms(size_bytes, k, over, share)
 
         def allreduce(size_bytes: float) -> float:
@@ -174,7 +174,7 @@ class Parallel:
 
 
 def _ring_ms(size_bytes: float, devices: int, link: Link, share: float) -> float:
-    """Return the ms of a round in a ring that reaches a share of the link's rate; 0 for no bytes.
+    """The ms of a round in a ring that reaches a share of the link's rate; 0 for no bytes.
 
     In K-1 steps, each of bytes / K, it scatters sums or gathers them; both are an all-reduce, as in NCCL
     and gloo (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",

@@ -98,8 +98,7 @@ def _variables(operation: Operation, weights: int) -> int:
 
 
 def shares(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Return the share of each operation's backward pass that runs, and the repetitions of its forward
-    pass.
+    """The share of each operation's backward pass that runs, and the repetitions of its forward pass.
 
     Both are (operations,) arrays. An operation with a kernel has two gradients, each half of its backward
     pass.
@@ -119,8 +118,7 @@ def flops(graph: Graph) -> np.ndarray:
 
 
 def backward_rows(graph: Graph, rows: np.ndarray) -> np.ndarray:
-    """Return the (operations, PASS_TERMS) counts of the backward pass, from the counts of a forward
-    pass.
+    """The (operations, PASS_TERMS) counts of the backward pass, from the counts of a forward pass.
 
     They count by `shares`; only gradients of trained kernels are written. The coefficients have the time of
     each count.

@@ -218,7 +218,7 @@ class DecoderPasses:
         return ms * c.attention * max(newer, 1.0) ** c.growth
 
     def _products_ms(self, gpu: GPU, product: str) -> float:
-        """Return the ms of a layer's products: forward, gradient of the input, or of the weights.
+        """The ms of a layer's products: forward, gradient of the input, or of the weights.
 
         An adapter has two more each way; the gradients of its weights go with those of the input.
         """
@@ -236,7 +236,7 @@ class DecoderPasses:
         return found
 
     def _counts(self, learns: bool = True) -> dict[str, tuple[int, float]]:
-        """Return a layer's element-wise operations: their number and the elements of a token in all.
+        """A layer's element-wise operations: their number and the elements of a token in all.
 
         `learns`: False for a frozen layer.
         """
@@ -265,7 +265,7 @@ class DecoderPasses:
         return counts
 
     def _moved(self, learns: bool = True) -> tuple[float, float]:
-        """Return the elements of a token that a layer's element-wise work moves in both passes."""
+        """The elements of a token that a layer's element-wise work moves in both passes."""
         passes, counts = FUSED if self.is_fused else UNFUSED, self._counts(learns)
         forward, backward = (
             sum(passes[name][direction] * n for name, (_, n) in counts.items())
@@ -274,7 +274,7 @@ class DecoderPasses:
         return forward, backward
 
     def _starts_ms(self) -> float:
-        """Return the ms that the host takes to launch a layer's forward pass."""
+        """The ms that the host takes to launch a layer's forward pass."""
         number = 1 + len(self.products) * (3 if self.tuning.rank else 1)
         number += sum(n for name, (n, _) in self._counts().items() if UNFUSED[name][0])
         return number * (GRAPH_MS if self.launch == GRAPH else OPERATION_MS)
@@ -293,8 +293,7 @@ class DecoderPasses:
         return float(layers * each * self.sequences * self.decoder.heads * self.length**2)
 
     def saved_elements(self, learns: bool = True) -> tuple[float, float]:
-        """Return the elements of half precision that a layer keeps for a token, with checkpointing and
-        without.
+        """The elements of half precision that a layer keeps for a token, with checkpointing and without.
 
         `learns`: False for a frozen layer, which keeps no operands of its weights. Adapters in float32 keep
         the input of each product for themselves, under autocast in half precision.

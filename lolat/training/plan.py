@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def training_of(device: Device) -> TrainingPredictor:
-    """Return the best predictor of training that a device's file allows.
+    """The best predictor of training that a device's file allows.
 
     Timed epochs come first, then measured training, a formula of operations, latencies of inference.
     ModelFileError for a damaged section, or a file with none of these.
@@ -114,7 +114,7 @@ class NetworkPlan:
         return recipe_for(self.graph, optimizer, mode, self.tuning.rank > 0, foreach)
 
     def memory(self, numbers: Sequence[int], batch_size: int) -> PeakMemory:
-        """Return the moment of an iteration at which a device needs most memory, and its bytes by part.
+        """The moment of an iteration at which a device needs most memory, and its bytes by part.
 
         Buckets count if any of these numbers of devices is above one; shards are those of the least
         number.
@@ -125,16 +125,16 @@ class NetworkPlan:
         return memory_at_peak(self.graph, batch_size, self.recipe, mode, *each)
 
     def largest(self, numbers: Sequence[int], available: int) -> int:
-        """Return the largest batch whose iteration fits into so many bytes; 0 if none does."""
+        """The largest batch whose iteration fits into so many bytes; 0 if none does."""
         most = largest_fitting(lambda n: self.memory(numbers, n).total, available)
         return self.graph.largest_batch(most)
 
     def link(self, devices: int, machine: int) -> Link | None:
-        """Return the link asked for, for machines of so many devices."""
+        """The link asked for, for machines of so many devices."""
         return self.run.link(self.file.link, devices, machine, self.machine)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
-        """Return the offers for so many devices; in one machine if the link is as fast as one inside."""
+        """The offers for so many devices; in one machine if the link is as fast as one inside."""
         is_inside = self.run.is_inside(self.file.link)
         return rental.of_machines(devices) if rental and is_inside else rental
 
@@ -173,7 +173,7 @@ class NetworkPlan:
         return is_float32 and self.file.has_tf32 and has_convolutions(self.graph)
 
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
-        """Return the fields of a Cost about what is trained, and the execution mode."""
+        """The fields of a Cost about what is trained, and the execution mode."""
         learned, mode = numbers_of(self.graph), self.training.mode
         number = parameters(self.graph)
         optimizer = OPTIMIZERS[self.run.optimizer]

@@ -92,7 +92,7 @@ class TrainingPrediction:
         return seconds, None if self.dollars is None else usd
 
     def keeps(self, limits: TrainingLimits) -> bool:
-        """Return True if the option is within the limits."""
+        """True if the option is within the limits."""
         return limits.keeps(*self.amounts(limits.sure))
 
     def bought(self, limits: TrainingLimits, rented: Rented | None = None) -> TrainingPrediction:
@@ -126,11 +126,11 @@ class Limited(Result):
         return TrainingLimits(self.max_hours, self.max_dollars, self.sure)
 
     def within(self) -> list[TrainingPrediction]:
-        """Return the options within the limits."""
+        """The options within the limits."""
         return [o for o in self.timed if o.keeps(self.limits)]
 
     def least(self) -> tuple[float, float | None]:
-        """Return the fewest seconds and US$ of the options; with `sure`, of their upper ends."""
+        """The fewest seconds and US$ of the options; with `sure`, of their upper ends."""
         ends = [o.amounts(self.sure) for o in self.timed]
         paid = (usd for _, usd in ends if usd is not None)
         return min(seconds for seconds, _ in ends), min(paid, default=None)
@@ -240,7 +240,7 @@ def _with_epochs(
         return found.total - found.update
 
     def all_ms(samples: int, batch_ms: Callable[[int], float]) -> float:
-        """Return the ms of a pass over one device's samples."""
+        """The ms of a pass over one device's samples."""
         full, rest = divmod(-(-samples // prediction.devices), run.batch_size)
         batches = ((full, run.batch_size), (1, rest))
         return model.epoch_ms + sum(n * batch_ms(size) for n, size in batches if n and size)

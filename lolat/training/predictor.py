@@ -34,7 +34,7 @@ class Iteration:
     step: float = 0.0
 
     def accumulated(self, number: int, optimizer: Optimizer, shards: Shards) -> Iteration:
-        """Return the iteration of `number` micro-batches and one update, whose work `shards` divide.
+        """The iteration of `number` micro-batches and one update, whose work `shards` divide.
 
         Adding up a gradient reads and writes as much as an update without states, but for the first one.
         """
@@ -54,7 +54,7 @@ class Iteration:
         return self.forward + backward + self.update + self.step
 
     def parts(self) -> dict[str, float | None]:
-        """Return the parts, which add up to `total`; None each if they are only known together."""
+        """The parts, which add up to `total`; None each if they are only known together."""
         if self.backward is None:
             return dict.fromkeys(("forward", "backward", "update"))
         passes = self.forward + self.step, float(self.backward.sum())
@@ -111,5 +111,5 @@ class TrainingPredictor(ABC):
 
 
 def unmeasured(graph: Graph, kinds: Sequence[str]) -> list[str]:
-    """Return the kinds of operation of a network that are not among the measured ones."""
+    """The kinds of operation of a network that are not among the measured ones."""
     return sorted(behaviors(graph.operations).difference(kinds))

@@ -52,7 +52,7 @@ class PrecisionRecipe:
         return self.weight + self.copy + self.gradient + self.states
 
     def words(self, frozen: bool = False) -> str:
-        """Return the recipe in words; `frozen`: with what a frozen parameter takes."""
+        """The recipe in words; `frozen`: with what a frozen parameter takes."""
         plain = FLOAT32 if self.weight == FLOAT_BYTES else self.dtype
         words = [f"{plain} weights and gradients"]
         words += [COPIES] * bool(self.copy) + [STATES] * bool(self.states)
@@ -61,7 +61,7 @@ class PrecisionRecipe:
 
 
 def recipe_of(precision: str, optimizer: Optimizer, half_frozen: bool = False) -> PrecisionRecipe:
-    """Return the recipe of a precision, by any name of `lolat.graph.modes.DTYPES` or of another data type.
+    """The recipe of a precision, by any name of `lolat.graph.modes.DTYPES` or of another data type.
 
     `amp`: parameters, gradients and states in float32, and the copies that autocast makes; `bf16`, `fp16`:
     everything in half precision. `half_frozen`: frozen parameters are in bfloat16 and the others, adapters
@@ -89,7 +89,7 @@ class Shards(NamedTuple):
 def state_parts(
     recipe: PrecisionRecipe, trained: float, frozen: float, shards: Shards
 ) -> dict[str, float]:
-    """Return the bytes on a device of so many parameters and of their states."""
+    """The bytes on a device of so many parameters and of their states."""
     weights = recipe.weight * trained + recipe.frozen * frozen
     return {WEIGHTS: weights / shards.parameters, STATES: recipe.states * trained / shards.states}
 
@@ -97,7 +97,7 @@ def state_parts(
 def recipe_for(
     graph: Graph, optimizer: Optimizer, mode: Mode, half_frozen: bool = False, foreach: bool = False
 ) -> PrecisionRecipe:
-    """Return the recipe of a network in a mode: its own data type, if the mode is not in half precision.
+    """The recipe of a network in a mode: its own data type, if the mode is not in half precision.
 
     `foreach`: the update is torch.optim's of a GPU, which has temporaries.
     """
@@ -116,7 +116,7 @@ def recipe_for(
 
 
 def gradient_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> float:
-    """Return the bytes of a gradient, and of the weight and each state that an optimizer updates."""
+    """The bytes of a gradient, and of the weight and each state that an optimizer updates."""
     return recipe_for(graph, OPTIMIZERS["sgd"], mode).gradient
 
 

@@ -55,30 +55,30 @@ class TrainingRun:
             object.__setattr__(self, name, PARAMETERS[name].choice(getattr(self, name)))
 
     def filled(self, most: int, batches: int) -> int:
-        """Return the largest micro-batch up to `most`, of which the data set fills so many `batches`."""
+        """The largest micro-batch up to `most`, of which the data set fills so many `batches`."""
         return most if self.samples is None else max(min(most, self.samples // batches), 1)
 
     def split(self, most: int) -> str:
-        """Return the options of the same update from smaller micro-batches, of up to `most` samples."""
+        """The options of the same update from smaller micro-batches, of up to `most` samples."""
         least = -(-self.batch_size // most)
         parts = next((n for n in range(least, 2 * least) if self.batch_size % n == 0), least)
         size, accumulate = -(-self.batch_size // parts), parts * self.accumulate
         return f"--batch-size {size} --accumulate {accumulate}"
 
     def accumulated(self) -> TrainingRun:
-        """Return the run with several micro-batches an iteration, without its data, which limit them."""
+        """The run with several micro-batches an iteration, without its data, which limit them."""
         accumulate = max(self.accumulate, 2)
         return replace(self, samples=None, validation=None, accumulate=accumulate)
 
     def most_devices(self, devices: Sequence[int]) -> tuple[int, ...]:
-        """Return the numbers in `devices` whose batches the data set fills, else the most it fills."""
+        """The numbers in `devices` whose batches the data set fills, else the most it fills."""
         if self.samples is None:
             return tuple(devices)
         most = max(self.samples // (self.batch_size * self.accumulate), 1)
         return tuple(k for k in devices if k <= most) or (most,)
 
     def link(self, within: Link, devices: int, machine: int, largest: int) -> Link | None:
-        """Return the given link of `devices` devices, `machine` in each machine; None: their own, or none.
+        """The given link of `devices` devices, `machine` in each machine; None: their own, or none.
 
         A given link is that between machines, and a machine keeps the one `within` it. Where each number of
         devices that was asked for fits into the `largest` machine, it is that of all devices.
@@ -167,16 +167,14 @@ class TrainingLimits:
         return min((h for h in (self.max_hours, paid) if h is not None), default=None)
 
     def keeps(self, total_s: float, price: float | None) -> bool:
-        """Return True if seconds and US$ are within the limits; an unknown price never is."""
+        """True if seconds and US$ are within the limits; an unknown price never is."""
         in_time = self.max_hours is None or total_s <= 3600 * self.max_hours
         return in_time and (
             self.max_dollars is None or (price is not None and price <= self.max_dollars)
         )
 
     def words(self, before: str = "") -> str:
-        """Return the limits behind the words `before`, else "within", or "surely within"; "" without
-        limits.
-        """
+        """The limits behind the words `before`, else "within", or "surely within"; "" without limits."""
         before = before or (" surely within" if self.sure else " within")
         words = [] if self.max_hours is None else [f"{self.max_hours:g} h"]
         words += [] if self.max_dollars is None else [f"${self.max_dollars:g}"]

@@ -51,7 +51,7 @@ class TrainingData(NamedTuple):
 
 
 def data_of(trained: Trained, asked: TrainingQuestion) -> TrainingData:
-    """Return the data of a training.
+    """The data of a training.
 
     The data may be given in tokens if a sample is a sequence: of a decoder, or of a network whose first
     input of whole numbers has one axis.

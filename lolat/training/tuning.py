@@ -86,7 +86,7 @@ class Tuning:
         return "lora" if self.rank else "frozen" if self.frozen else "full"
 
     def words(self) -> str:
-        """Return the text that `named` reads."""
+        """The text that `named` reads."""
         number = {"lora": f":{self.rank}{':bf16' * self.half}", "frozen": f":{self.frozen}"}
         return self.part + number.get(self.part, "")
 
@@ -105,7 +105,7 @@ def check_rank(rank: int, widest: int, network: str) -> None:
 
 
 def tuned(graph: Graph, tune: str | None, checkpointing: str | None) -> Graph:
-    """Return a network as it is asked to be trained; None or "" keeps the network's own choice.
+    """A network as it is asked to be trained; None or "" keeps the network's own choice.
 
     NetworkError if nothing is trained, or no layer can have adapters; InputError for unknown words.
     """
@@ -226,7 +226,7 @@ _NUMBER = re.compile(r"(?:^|(?<=[./]))\d+(?=[./]|$)")
 
 
 def units(graph: Graph) -> list[tuple[list[int], str]]:
-    """Return the positions of each block's operations, and the block's name, in order.
+    """The positions of each block's operations, and the block's name, in order.
 
     They are the numbered modules that hold several layers (`blocks.3`, `layer1.0`), with all others of
     their lists. A module most of whose layers are in smaller ones of this kind gives way to these. Of a
@@ -268,7 +268,7 @@ def _is_inside(name: str, outer: str) -> bool:
 
 
 def _innermost(names: Sequence[str]) -> list[str]:
-    """Return the names of modules that contain none of the other ones."""
+    """The names of modules that contain none of the other ones."""
     return [n for n in names if not any(_is_inside(other, n) for other in names)]
 
 
@@ -284,7 +284,7 @@ def _without_blocks(graph: Graph) -> NetworkError:
 
 
 def frozen_up_to(graph: Graph, tuning: Tuning) -> str | None:
-    """Return the name of the last frozen block of frozen:N; None for another tuning."""
+    """The name of the last frozen block of frozen:N; None for another tuning."""
     return units(graph)[tuning.frozen - 1][1] if tuning.frozen > 0 else None
 
 
