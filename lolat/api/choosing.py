@@ -184,7 +184,7 @@ NO_TIMES = "a price, but no times of networks here"
 
 
 def _as_rented(model: Model) -> Model:
-    """Return the profile of the full card for a Max-Q."""
+    """The profile of the full card for a Max-Q."""
     gpu = model.file.gpu
     if gpu is None or full_card(gpu) == gpu:
         return model

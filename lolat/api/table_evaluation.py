@@ -146,7 +146,7 @@ def _batch_of(row: Compared) -> dict[str, int]:
 
 
 def _content_of(asked: Comparison) -> Content:
-    """Return the content of a file; InputError for one that is not compared."""
+    """The content of a file; InputError for one that is not compared."""
     given = asked.given
     content = content_of(asked.path) if given is None else content_of_columns(given.names)
     if content not in COMPARE:

@@ -65,7 +65,7 @@ class Comparison:
         return read_table(self.path) if is_missing or is_table(self.path) else None
 
     def not_empty(self, found: list[Compared]) -> list[Compared]:
-        """Return the rows; InputError if there are none."""
+        """The rows; InputError if there are none."""
         if not found:
             why = str(self.left_out) or "none is of this GPU and framework"
             raise InputError(
@@ -138,7 +138,7 @@ def key_of_served(row: ServedRow) -> str:
 
 
 def fitted_rows(model: Model) -> set[str]:
-    """Return the keys of the rows that a profile was fitted to, as far as its file keeps them."""
+    """The keys of the rows that a profile was fitted to, as far as its file keeps them."""
     points = ((p.name, p.latency_ms, p.batch_size) for p in model.file.points)
     known = {*model.file.environment.rows, *(row_key(*point) for point in points)}
     if model.file.llm is not None:

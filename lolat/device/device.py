@@ -174,7 +174,7 @@ class Device(Result):
         key = (traffic is None, weights is None, ops is None, predictor)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = self._plan(key[:3], predictor)
+            plan = self._plans[key] = self._formula_and_places(key[:3], predictor)
         formula, positions = plan
         every = (acts, inp, flops, traffic, weights, ops, 0.0)
         values = [every[i] for i in positions]
@@ -187,7 +187,9 @@ class Device(Result):
                 return float(answer)
         return formula.latencies(values)
 
-    def _plan(self, left_out: tuple[bool, ...], predictor: str | None) -> tuple[Formula, list[int]]:
+    def _formula_and_places(
+        self, left_out: tuple[bool, ...], predictor: str | None
+    ) -> tuple[Formula, list[int]]:
         """(the formula for counts without those left out, the position of each of its counts among the six
         and a 0); `left_out`: true for each of the last three counts that is not given."""
         absent = [*compress(FEATURES[3:], left_out)]

@@ -71,7 +71,7 @@ ABOVE_FLOAT32 = frozenset(["float64", "complex64", "complex128"])
 
 
 def before_fit(file: DeviceFile) -> dict[str, Any]:
-    """Return the part `before` of another file; see `lolat.device.schema.Before`."""
+    """The part `before` of another file; see `lolat.device.schema.Before`."""
     document = file.document
     where = {n: v for n, v in file.recorded.items() if n in MODE_WORDS}
     kept = {n: document[n] for n in ("device", "predictors", "estimated") if n in document}

@@ -165,7 +165,7 @@ class LatencyQuestion(Question, RunAs):
         return [(text, replace(self, **one)) for text, one in zip(told, each, strict=True)]
 
     def device(self, model: Runs) -> Runs:
-        """Return the device in the execution mode; BEST keeps its own precision. InputError for several."""
+        """The device in the execution mode; BEST keeps its own precision. InputError for several."""
         for name in LISTS:
             if isinstance(given := getattr(self, name), tuple):
                 raise InputError(

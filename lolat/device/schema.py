@@ -154,7 +154,7 @@ def with_present_keys(value: Any, name: str = "") -> Any:
 
 
 def _kind_of(document: Any) -> str:
-    """Return words on a document without a schema."""
+    """Words on a document without a schema."""
     if not isinstance(document, dict):
         return f"a {'list' if isinstance(document, list) else 'single value'}"
     if "model_type" in document:

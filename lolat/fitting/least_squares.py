@@ -107,7 +107,7 @@ def minimum(
 
 
 def soft_loss(weights: np.ndarray, squares_at_end: int = 0) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a `loss` for SciPy's `least_squares`: the soft L1 loss with `weights`, (errors,).
+    """A `loss` for SciPy's `least_squares`: the soft L1 loss with `weights`, (errors,).
 
     The last `squares_at_end` errors count by their squares, without a weight.
     """

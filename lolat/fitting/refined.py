@@ -54,8 +54,7 @@ class Level:
 
     @classmethod
     def fitted(cls, steps: Sequence[Steps], ms: np.ndarray) -> Level:
-        """Return the level of timed networks: the host's from host-bound ones, the device's from the
-        others.
+        """The level of timed networks: the host's from host-bound ones, the device's from the others.
 
         `steps`: of each network, by the formula; `ms`: (networks,) measured.
         """
@@ -73,13 +72,13 @@ class Level:
         return found
 
     def of(self, steps: Steps) -> Steps:
-        """Return the steps of a network at this level."""
+        """The steps of a network at this level."""
         return changed(
             steps, run_ms=self.device * steps.run_ms, starts_ms=self.host * steps.starts_ms
         )
 
     def scaled(self, formula: Roofline) -> Roofline:
-        """Return a formula at this level."""
+        """A formula at this level."""
         formula, host = formula.scaled(self.device), formula.host
         if host is None or self.host == 1.0:
             return formula
@@ -93,7 +92,7 @@ def latencies(steps: Sequence[Steps]) -> np.ndarray:
 
 
 def _is_by_host(steps: Steps) -> bool:
-    """Return True if the host's launch overhead, which a graph has not, bounds a network."""
+    """True if the host's launch overhead, which a graph has not, bounds a network."""
     return bool(steps.host_bound) and steps.launch != GRAPH
 
 
@@ -138,13 +137,13 @@ def refined(
 
 
 def _formulas(file: DeviceFile) -> list[Roofline]:
-    """Return the formulas by operation, that of inference first."""
+    """The formulas by operation, that of inference first."""
     formulas = [f for f in file.formulas.values() if isinstance(f, Roofline)]
     return sorted(formulas, key=lambda formula: formula.name)
 
 
 def _at_level(file: DeviceFile, timed: CountedRows) -> tuple[DeviceFile, str]:
-    """Return the file at the level of timed networks, and words on it."""
+    """The file at the level of timed networks, and words on it."""
     formulas, ms = _formulas(file), np.array([row.latency_ms for row, _ in timed])
     steps = [formulas[0].steps(counts.work(row.batch_size)) for row, counts in timed]
     off = np.log(ms / latencies(steps))
@@ -175,7 +174,7 @@ def _at_level(file: DeviceFile, timed: CountedRows) -> tuple[DeviceFile, str]:
 def _at_level_of_training(
     file: DeviceFile, timed: CountedRows, parts: TrainingParts
 ) -> tuple[DeviceFile, str]:
-    """Return the file at the level of timed training steps, and words on it."""
+    """The file at the level of timed training steps, and words on it."""
     formulas, ms = _formulas(file), np.array([row.latency_ms for row, _ in timed])
     found, off = _steps(timed, parts)
     check_level(float(np.median(off)), OWN_TIMES)
@@ -200,7 +199,7 @@ def _words(off: np.ndarray, ratio: float, error: Mapping[str, float]) -> str:
 
 
 def _widened(formula: Roofline, name: str, others: np.ndarray) -> Roofline:
-    """Return a formula whose residuals `name` are as large as the errors `others`, if those are larger."""
+    """A formula whose residuals `name` are as large as the errors `others`, if those are larger."""
     before = np.array(max(getattr(formula, name), others.tolist(), key=len))
     usual = float(np.median(np.abs(before))) if len(before) else 0.0
     if not usual or not len(others):  # rows that agree with each other say nothing of others
@@ -230,7 +229,7 @@ def _about(file: DeviceFile, keys: Sequence[str], rows: CountedRows, source: str
 
 
 def _steps(timed: CountedRows, parts: TrainingParts) -> tuple[list[OwnStep], np.ndarray]:
-    """Return the timed steps, and (steps,) log(measured / predicted) of their passes."""
+    """The timed steps, and (steps,) log(measured / predicted) of their passes."""
     found, off = [], []
     for row, _ in timed:
         passes, rest, key = parts(row)

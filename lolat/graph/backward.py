@@ -38,7 +38,7 @@ class Backward:
     gradients: tuple[int, ...]
 
     def share(self, graph: Graph, position: int) -> float:
-        """Return the fraction of an operation's whole backward pass that runs.
+        """The fraction of an operation's whole backward pass that runs.
 
         The gradient of a network's input counts, as measured blocks computed it too.
         """
@@ -49,7 +49,7 @@ class Backward:
         return 0.5 * (bool(self.first[position] or reads_input) + bool(self.second[position]))
 
     def saved(self, graph: Graph, position: int) -> set[int]:
-        """Return the tensors that an operation keeps, by the rules of PyTorch's autograd."""
+        """The tensors that an operation keeps, by the rules of PyTorch's autograd."""
         o = graph.operations[position]
         if not self.runs[position]:
             return set()
@@ -76,22 +76,20 @@ def _saves(operation: Operation) -> str:
 
 
 def saves_positions(graph: Graph, operation: Operation) -> bool:
-    """Return True if PyTorch keeps the position of each element that an operation has chosen."""
+    """True if PyTorch keeps the position of each element that an operation has chosen."""
     by_kind = operation.kind in kinds.INDEXED or kinds.POSITIONS in _saves(operation)
     return by_kind and graph.framework == "torch"
 
 
 def drops(graph: Graph, operation: Operation) -> bool:
-    """Return True if an operation is a dropout with an effect; one of PyTorch without a rate has none."""
+    """True if an operation is a dropout with an effect; one of PyTorch without a rate has none."""
     return operation.kind == "dropout" and (
         graph.framework != "torch" or "rate" in operation.attributes
     )
 
 
 def is_view(graph: Graph, operation: Operation) -> bool:
-    """Return True if an operation's result is a view of its input in training, so that the whole input
-    stays.
-    """
+    """True if an operation's result is a view of its input in training, so that the whole input stays."""
     views = kinds.VIEWS | kinds.SLICES if graph.framework == "torch" else kinds.VIEWS
     return operation.kind in views and bool(operation.inputs) and not drops(graph, operation)
 
@@ -123,7 +121,7 @@ def read_parameters(graph: Graph) -> dict[int, int]:
 
 
 def has_trained_parameters(operation: Operation) -> bool:
-    """Return True if an operation has parameters that are trained."""
+    """True if an operation has parameters that are trained."""
     kind = operation.kind
     has_any = kind in kinds.KERNELS or kind == "embedding" or operation.vectors > 0
     return has_any and (
@@ -132,7 +130,7 @@ def has_trained_parameters(operation: Operation) -> bool:
 
 
 def _trains_kernel(operation: Operation) -> bool:
-    """Return True if an operation trains more than its bias."""
+    """True if an operation trains more than its bias."""
     a = operation.attributes
     biases: Any = a.get("out_features", a.get("out_channels", 0))
     return has_trained_parameters(operation) and (
@@ -142,7 +140,7 @@ def _trains_kernel(operation: Operation) -> bool:
 
 @cached_on_graph
 def backward_of(graph: Graph) -> Backward:
-    """Return the backward pass."""
+    """The backward pass."""
     tensors, operations = graph.tensors, graph.operations
     is_float = ["float" in t.dtype or "complex" in t.dtype for t in tensors]
     given = {t for o in operations for t in o.outputs}.union(graph.inputs, graph.still)
@@ -179,7 +177,7 @@ def backward_of(graph: Graph) -> Backward:
 
 
 def open_outputs(graph: Graph) -> list[int]:
-    """Return the outputs that a loss outside of the network reads.
+    """The outputs that a loss outside of the network reads.
 
     A network may return its loss, one number, beside the logits that the loss is computed from.
     """
@@ -196,7 +194,7 @@ def open_outputs(graph: Graph) -> list[int]:
 
 
 def checkpoints(graph: Graph) -> dict[int, list[int]]:
-    """Return the positions of the operations of each checkpointed part."""
+    """The positions of the operations of each checkpointed part."""
     parts: dict[int, list[int]] = {}
     for i, o in enumerate(graph.operations):
         if kinds.CHECKPOINT in o.attributes:

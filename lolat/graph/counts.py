@@ -285,7 +285,7 @@ def _attention(w: Sizes) -> Count:
 
 
 def _recurrent(step_traffic: int, biases: int) -> Formula:
-    """Return the formula of a recurrent layer: the operations of one step, times the steps.
+    """The formula of a recurrent layer: the operations of one step, times the steps.
 
     A step multiplies the input and the state with one matrix each per gate, then runs element-wise
     operations that read and write `step_traffic` x units elements. A step counts as one operation: a

@@ -241,7 +241,7 @@ def separated(graph: Graph, positions: Collection[int]) -> Graph | None:
 
 
 def as_trained(graph: Graph) -> Graph:
-    """Return the graph as it is trained; NetworkError if its training cannot be counted.
+    """The graph as it is trained; NetworkError if its training cannot be counted.
 
     A norm by the statistics of the batch, which counts as an instance norm at inference, is a batch norm.
     """

@@ -300,7 +300,7 @@ def lowered_eagerly(graph: Graph, dtype: str) -> Lowering:
 
 @cached_on_graph
 def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
-    """Return the positions of transpositions that PyTorch never copies, and of views that it copies.
+    """The positions of transpositions that PyTorch never copies, and of views that it copies.
 
     A transposition is never copied if an attention reads it or it restores the order of an attention's
     result, if it transposes the matrices of a batched product, or if only slices and transpositions read

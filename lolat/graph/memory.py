@@ -45,7 +45,7 @@ def element_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> list[float]:
 
 
 def as_padded(graph: Graph, position: int, tensor: int) -> float:
-    """Return the elements of PyTorch's padded copy over those of the tensor; 0 without a copy."""
+    """The elements of PyTorch's padded copy over those of the tensor; 0 without a copy."""
     o = graph.operations[position]
     pads = o.attributes.get("pad_before", ())
     if graph.framework != "torch" or not pads or tensor != o.inputs[0]:

@@ -141,7 +141,7 @@ def work_of(graph: Graph, batch_size: int = 1, mode: Mode = DEFAULT_MODE) -> Wor
 
 @cached_on_graph
 def step_table(graph: Graph, mode: Mode) -> np.ndarray:
-    """Return a graph's steps, an array (steps, STEP_COLUMNS) for any batch size; `at` evaluates it at one.
+    """A graph's steps, an array (steps, STEP_COLUMNS) for any batch size; `at` evaluates it at one.
 
     `lolat.tables` caches it on disk.
     """
@@ -199,7 +199,7 @@ a side."""
 
 
 def is_large_resize(graph: Graph, operation: Operation) -> bool:
-    """Return True if an operation resizes images to more than LARGE_IMAGE pixels."""
+    """True if an operation resizes images to more than LARGE_IMAGE pixels."""
     if operation.kind != "resize":
         return False
     sizes = (graph.tensors[t].shape for t in (operation.inputs[0], operation.outputs[0]))

@@ -189,7 +189,7 @@ def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
 
 
 def is_one_card(name: str, other: str) -> bool:
-    """Return True if two names mean the same card, and neither also fits another form or memory size."""
+    """True if two names mean the same card, and neither also fits another form or memory size."""
     cards = find_gpu(name), find_gpu(other)
     keys = [device_key(gpu.name) for _, gpu in sheets()]
     alone = all(sum(k.startswith(device_key(n)) for k in keys) <= 1 for n in (name, other))
@@ -203,7 +203,7 @@ def full_card(gpu: Gpu) -> Gpu:
 
 
 def short_name(device: str) -> str:
-    """Return a device's name without the mode it was measured in: "h100-fp16-nhwc" is "h100".
+    """A device's name without the mode it was measured in: "h100-fp16-nhwc" is "h100".
 
     The name stays whole if the short one also begins another card's name: it would not tell a Max-Q
     apart.

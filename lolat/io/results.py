@@ -216,7 +216,7 @@ def topic(remark: str) -> str:
 
 
 def in_one(remarks: Iterable[str]) -> list[str]:
-    """Return the remarks with those that differ in numbers alone as one: "0.91 to 0.94 times"."""
+    """The remarks with those that differ in numbers alone as one: "0.91 to 0.94 times"."""
     each: dict[Any, list[Any]] = {}
     for remark in remarks:
         each.setdefault(remark.key if isinstance(remark, Remark) else remark, []).append(remark)

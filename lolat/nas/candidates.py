@@ -101,7 +101,7 @@ class CandidateNetworks:
             )
 
     def number(self, candidate: Candidate) -> int:
-        """Return the number of a candidate's network, and build it if it is new."""
+        """The number of a candidate's network, which is built if it is new."""
         if candidate not in self._number:
             self.require(1, "splitting its networks into tables")
             if candidate not in self._fresh:

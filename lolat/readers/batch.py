@@ -21,7 +21,7 @@ ONLY = "so the answer holds for batch size 1 only"
 
 
 def with_remarks(one: Graph, read: Callable[[int], Graph], asks_two: bool = False) -> Graph:
-    """Return a network with remarks if the work of SAMPLES samples is not SAMPLES times that of one.
+    """A network with remarks if the work of SAMPLES samples is not SAMPLES times that of one.
 
     `one`: the network read with one sample; `read`: reads it with a given number of samples. `asks_two`: if
     its code does not take SAMPLES, try two (`Graph.one_sample`).
@@ -36,7 +36,7 @@ def with_remarks(one: Graph, read: Callable[[int], Graph], asks_two: bool = Fals
 
 
 def for_one_batch(graph: Graph, *remarks: str) -> Graph:
-    """Return the graph with remarks on work that does not grow with its batch."""
+    """The graph with remarks on work that does not grow with its batch."""
     told = tuple(f"{remark}, {ONLY}" for remark in remarks)
     return replace(graph, warnings=graph.warnings + told, one_batch=graph.one_batch + told)
 

@@ -161,7 +161,7 @@ def _read_document(path: str, size: Size) -> Graph:
 
 
 def _at_its_size(graph: Graph, size: Size, name: str, is_file: bool = True) -> Graph:
-    """Return a network that was read before, into a file or in Python; NetworkError at another `size`."""
+    """A network that was read before, into a file or in Python; NetworkError at another `size`."""
     if not is_of_size(graph, size):
         again = f"(`lolat read NETWORK{size.options or ' --input-size SIZE'} --output FILE`)"
         if not is_file:

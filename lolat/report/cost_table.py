@@ -302,7 +302,7 @@ def nearly_words(
 
 
 def most_line(rows: Sequence[CostRow]) -> str:
-    """Return a line on the row with the most data within limits."""
+    """A line on the row with the most data within limits."""
     cost, option = max(rows, key=lambda row: row.option.data_within_limits or 0)
     words = f"{option.devices} x {cost.card}, {amount_words(option)}"
     return f"Most{cost.limits.words()}: {words}{across(option)}"

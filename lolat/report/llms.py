@@ -265,8 +265,8 @@ DEAR = 5.0
 def expensive_rows(
     found: ComparedModels, rows: Mapping[str, ServingConfig]
 ) -> dict[str, ServingConfig]:
-    """Return the rows under one load that cost more than DEAR times the cheapest, by device, if there are
-    many; none if each GPU is fully busy, as an expensive one is then faster.
+    """The rows under one load that cost more than DEAR times the cheapest, by device, if there are many;
+    none if each GPU is fully busy, as an expensive one is then faster.
     """
     best = rows.get(found.leaders(rows)["cheapest"] or "")
     if best is None or best.request_rate is None or len(rows) <= FEW_ROWS:
@@ -320,15 +320,15 @@ def _cheaper(
 
 
 def by_price(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> list[str]:
-    """Return the devices of rows under one load, the cheapest first, devices without a price last."""
+    """The devices of rows under one load, the cheapest first, devices without a price last."""
     usd = {n: row.dollars_per_million or math.inf for n, row in rows.items()}
     cheapest = found.leaders(rows)["cheapest"]
     return sorted(rows, key=lambda name: (usd[name], name != cheapest))
 
 
 def leads(found: ComparedModels, rows: Mapping[str, ServingConfig], name: str) -> str:
-    """Return the marks of a device among rows under one load: "cheapest", "fastest", `row_words`,
-    UNCHECKED, and its two cheapest other data types.
+    """The marks of a device among rows under one load: "cheapest", "fastest", `row_words`, UNCHECKED, and
+    its two cheapest other data types.
 
     With limits no row is called the fastest, as price chose all.
     """

@@ -76,12 +76,12 @@ def _shown(result: SearchResult) -> Sequence[int]:
 
 
 def _each(candidate: FrontCandidate) -> list[FrontCandidate | OnDevice]:
-    """Return a candidate's answers on each device."""
+    """A candidate's answers on each device."""
     return [candidate, *candidate.others]
 
 
 def _on(result: SearchResult, place: int) -> str:
-    """Return the words for a device beside the first one."""
+    """The words for a device beside the first one."""
     return f" on {plain(result.others[place - 1].device)}" if place else ""
 
 

@@ -85,7 +85,7 @@ def content_of(path: str | Path) -> Content:
 
 
 def content_of_columns(columns: Collection[str]) -> Content:
-    """Return the content of a table with these columns."""
+    """The content of a table with these columns."""
     if "epoch_s" in columns:
         return EPOCHS
     if {"tpot_ms", "itl_mean_ms"} & {*columns} or ("model" in columns and {*columns} & OF_SERVING):

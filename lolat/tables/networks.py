@@ -244,7 +244,7 @@ def _is_split(row: Row) -> bool:
 
 
 def _timed_passes(columns: Collection[str]) -> list[bool]:
-    """Return the passes whose times a table of timm has: False for inference, True for training."""
+    """The passes whose times a table of timm has: False for inference, True for training."""
     timed = [name for name in columns if name in (*TIME_COLUMNS, *RATE_COLUMNS)]
     return [
         is_training

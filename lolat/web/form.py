@@ -128,7 +128,7 @@ class Form:
         return f": {words}" if words else ""
 
     def are_wrong(self, fields: Iterable[Field], more: str = "") -> bool:
-        """Return True if one of these fields has an error, or one named `more`."""
+        """True if one of these fields has an error, or one named `more`."""
         return not self.errors.keys().isdisjoint([more, *(field.name for field in fields)])
 
     def words(self, error: LolatError) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lolat.errors import InputError
-from lolat.graph import Graph, GraphBuilder, Operation, Tensor
+from lolat.graph import Graph, GraphBuilder, Operation, Tensor, cached_on_graph
 from lolat.graph.counts import count
 from lolat.graph.kinds import ATTRIBUTES
 from lolat.readers import read
@@ -133,6 +133,37 @@ def test_json_round_trip(graph: Graph) -> None:
     assert again == graph
     assert json.dumps(again.to_dict()) == text
     assert (count(again).at(3) == count(graph).at(3)).all()
+
+
+def test_results_are_kept_by_function_and_arguments() -> None:
+    """Two functions of one name have a result each; so have 1 and "1"."""
+    calls: list[object] = []
+
+    def keeping(told: str) -> Any:
+        @cached_on_graph
+        def result(graph: Graph, size: object = 0) -> tuple[str, object]:
+            calls.append(size)
+            return told, size
+
+        return result
+
+    def other() -> Any:
+        @cached_on_graph
+        def result(graph: Graph) -> str:
+            return "other"
+
+        return result
+
+    kept, graph = keeping("first"), Graph("a", (), (), (), ())
+    assert [kept(graph, size) for size in (1, "1", 1)] == [
+        ("first", 1),
+        ("first", "1"),
+        ("first", 1),
+    ]
+    assert calls == [1, "1"]
+    assert (other()(graph), kept(graph)) == ("other", ("first", 0))
+    assert graph == Graph("a", (), (), (), ())
+    assert graph.to_dict() == Graph("a", (), (), (), ()).to_dict()
 
 
 def test_what_is_no_graph_document_is_refused() -> None:

@@ -80,7 +80,7 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         return self
 
     def scaled(self, factor: float) -> Self:
-        """Return the formula of a device that takes `factor` times as long for everything."""
+        """The formula of a device that takes `factor` times as long for everything."""
         cost = {name: factor * ms for name, ms in self.coefficients.items()}
         return msgspec.structs.replace(self, coefficients=cost)
 

@@ -26,7 +26,7 @@ def tensors_of(model: Any) -> list[Any]:
 
 
 def with_buffers(model: Any, module_tensors: Sequence[Any], graph: Graph) -> Graph:
-    """Return the graph with `extra_bytes`: of tables in buffers or attributes, integers, mixed data types.
+    """The graph with `extra_bytes`: of tables in buffers or attributes, integers, mixed data types.
 
     Weights that a known library quantizes have their bytes in the graph. In half precision a tensor of
     fewer bytes, such as one in float8, stays as it is. `module_tensors`: the module's

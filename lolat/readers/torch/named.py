@@ -166,7 +166,7 @@ def _torchvision(name: str, weights: bool) -> Any:
 
 
 def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
-    """Return the network of a configuration file, or of a folder with one, and its inputs.
+    """The network of a configuration file, or of a folder with one, and its inputs.
 
     `form`: "HEAD", "eager", "HEAD,eager" or "". HEAD is a class such as AutoModelForMaskedLM; without it
     the class is the first of the file's `architectures`, else a classifier, or a decoder with a language

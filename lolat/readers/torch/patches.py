@@ -228,7 +228,7 @@ class _Compiling:
     __ror__, __rand__ = __or__, __and__
 
     def _for(self, asking: Mapping[str, Any]) -> bool:
-        """Return the flag for code of a module with these globals; other threads are not read."""
+        """The flag for code of a module with these globals; other threads are not read."""
         is_read = threading.get_ident() == self.thread
         return is_read and not _noted(READ_AS_EAGER, self.warnings, asking)
 
