@@ -103,7 +103,7 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
         if any(d.of_device for d in found):
             return diagnosis(model, found)
         others = {"others_at_start": environment.other_programs()}
-        if remark := learn.busy(here | others, "run the check again: now it cannot tell"):
+        if remark := learn.busy(here | others, "run the check again if it does not say ok"):
             progress.note(remark)
         measured = check.measure(runner, backend, (), references)
     result = diagnosis(model, found, measured)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     "lolat cost v100-fp32 keras:ResNet50 --batch-size 64 --samples 50000 --epochs 20 --replicas 1,2,4",
     "lolat cost rtx-4090-amp timm:vit_base_patch16_224 --batch-size 64 --tune lora:16 --checkpointing full",
     "lolat cost timm:resnet50 --samples 1281167 --epochs 90",
-    "lolat cost h100-vllm llama-3.1-8b --sequence-length 4096 --batch-size 2 --accumulate 8 --replicas 8 "
+    "lolat cost h100-vllm llama-3.1-8b --sequence-length 4096 --batch-size 1 --accumulate 16 --replicas 8 "
     "--sharding fsdp --tokens 200e6",
     "lolat cost a100 timm:resnet50 --global-batch-size 1024 --replicas 1,4,8",
     answers={"cost": "lolat.training.cost:Cost", "costs": "lolat.training.compare:Costs"},
@@ -94,7 +94,9 @@ def cost(
     say_profile(model, loaded)
     common.warn(answer.warnings)
     if answer.fits is False:
-        common.answer(answer, [*cost_lines(answer)][1:])  # the first is the error
+        common.answer(
+            answer, ["It does not fit (the last line has why)", *[*cost_lines(answer)][1:]]
+        )
         raise AnswerIsNo(no_room(answer), code="no-room")
     common.answer(answer, cost_lines(answer))
     check_limits(answer, offered(answer))

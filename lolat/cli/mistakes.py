@@ -12,7 +12,11 @@ from lolat.errors import LolatError
 from lolat.io.forms import looks_like_network
 from lolat.units import similar
 
-_ON = ("--on", "MODEL (an argument: one device)", "GPU (an argument, as in `lolat prices h100`)")
+_ON = (
+    "--on",
+    "MODEL (an argument: one device)",
+    "GPU (an argument, as in `lolat llm a100,h100 NETWORK` or `lolat prices h100`)",
+)
 MEANT: dict[str, tuple[str, ...]] = {
     "gpus": ("--replicas", "--tensor-parallel", *_ON), "num-gpus": ("--replicas", "--tensor-parallel"),
     "world-size": ("--replicas",), "tp": ("--tensor-parallel",), "amp": ("--precision amp",),

@@ -111,14 +111,6 @@ class Counterfactual:
     of_network: float
     in_domain: bool | None
 
-    @property
-    def interval_of_network(self) -> tuple[float, float] | None:
-        """The interval of `of_network`; below 0 the changed network takes longer."""
-        if self.interval_ms is None:
-            return None
-        low, high = (1.0 - ms / (self.latency_ms + self.saves_ms) for ms in self.interval_ms)
-        return high, low
-
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Result):
@@ -173,10 +165,10 @@ class Explanation(Result):
         """The prediction, and the change with the largest saving."""
         change = "nothing that LoLat knows to try saves time"
         for best in self.counterfactuals[:1]:
-            ends = best.interval_of_network
-            sure = "" if ends is None else f" ({' .. '.join(map(percent, ends))})"
-            saves = f"{milliseconds(best.saves_ms)}, {percent(best.of_network)}{sure}"
-            change = f"{best.change}: saves {saves}"
+            ends = best.interval_ms
+            sure = "" if ends is None else f" ({' .. '.join(map(milliseconds, ends))})"
+            saves = f"{milliseconds(best.saves_ms)}, {percent(best.of_network)}"
+            change = f"{best.change}: saves {saves}; then {milliseconds(best.latency_ms)}{sure}"
         return f"{self.prediction.words()}\n{change}"
 
 

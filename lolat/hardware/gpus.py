@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lolat.graph.modes import BFLOAT16, FLOAT32, PRECISION_OF, TF32
 from lolat.io.tables import read_table
-from lolat.units import GIB
+from lolat.units import GIB, digits
 
 UNUSABLE_BYTES, UNUSABLE_SHARE = GIB // 2, 0.06
 """Memory of a GPU that CUDA and the libraries keep, and the share that an allocator cannot hand out."""
@@ -94,7 +94,9 @@ class Gpu:
             return self.unused_power
         if dtype == FLOAT32 and (tf32 := self.peak(TF32)):  # PyTorch's default for convolutions
             words += f", and in tf32, in which convolutions run, about {self.rate(TF32):.3g} of {tf32:.3g}"
-        peak = f"{self.peak(dtype):.3g} TFLOPS in {PRECISION_OF[dtype]} by its data sheet"
+        peak = (
+            f"{digits(self.peak(dtype) or 0.0)} TFLOPS in {PRECISION_OF[dtype]} by its data sheet"
+        )
         return "; ".join(filter(None, (peak, words, self.unused_power)))
 
     @property

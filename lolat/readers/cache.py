@@ -28,7 +28,7 @@ from lolat.readers.opened_files import Stamps, stamp
 from lolat.readers.size import AnySize, as_size
 from lolat.readers.versions import installed_version, keras_settings, torch_settings
 
-READERS = 78
+READERS = 79
 """Version of the readers. Raise it when they write other graphs, so that cached networks are read again."""
 _VERSIONED = (*PACKAGES, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
 _GRAPH = ".json.gz"

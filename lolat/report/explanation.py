@@ -202,13 +202,14 @@ def leaves_range(explanation: Explanation) -> list[Counterfactual]:
 def change_table(
     changes: Sequence[Counterfactual], starred: Sequence[Counterfactual]
 ) -> ReportTable:
-    """A row for each change; a star for those that are `starred`. The interval is that of "of network"."""
+    """A row for each change, with the changed network's time; a star for those that are `starred`."""
     columns = [
         Column("change", lambda c: c.change + " *" * (c in starred), is_text=True),
         Column("saves", lambda c: c.saves_ms, milliseconds),
         Column("of block", lambda c: c.of_block, percent),
         Column("of network", lambda c: c.of_network, percent),
-        Column(interval_head(COVERAGE), lambda c: c.interval_of_network, ends_of(percent)),
+        Column("then takes", lambda c: c.latency_ms, milliseconds),
+        Column(interval_head(COVERAGE), lambda c: c.interval_ms, ends_of(milliseconds)),
     ]
     return ReportTable(columns, changes)
 

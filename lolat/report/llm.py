@@ -503,7 +503,7 @@ def start_words(rows: Sequence[ServingConfig]) -> Iterator[str]:
     if any(row.request_rate is None and row.concurrency > 1 for row in rows):
         yield (
             "A steady load, without its start: requests that all start together, as in a benchmark, get a "
-            "later first token; to compare one: lolat evaluate --table RESULT.json."
+            "later first token; to compare one: lolat evaluate MODEL --table RESULT.json."
         )
 
 

@@ -35,11 +35,14 @@ class Choice:
     channels_last: bool | None = None
     host_bound: bool = False
     checkpointing: str | None = None
+    sharding: str = NONE
 
     @classmethod
     def of(cls, cost: Cost, option: TrainingPrediction) -> Choice:
         """The choice of an option of a device."""
-        about = "device", "precision", "launch", "channels_last", "host_bound", "checkpointing"
+        about = (
+            "device", "precision", "launch", "channels_last", "host_bound", "checkpointing", "sharding",
+        )  # fmt: skip
         return cls(
             batch_size=option.batch_size, devices=option.devices, total_s=option.total_s or 0.0,
             dollars=option.dollars, in_all=option.devices * option.batch_size * cost.accumulate,
@@ -82,10 +85,12 @@ def choice_words(choice: Choice, with_batch: bool = False) -> str:
 
 
 def offer_words(offer: Choice, with_batch: bool = False, with_precision: bool = False) -> str:
-    """The options of a choice's execution mode, and the choice in words."""
+    """The options of a choice's execution mode and sharding, and the choice in words."""
     options = [f"{arg('precision')} {offer.precision}"] if with_precision else []
     if offer.channels_last:
         options.append(arg("channels_last"))
     if offer.launch not in (None, EAGER):
         options.append(f"{arg('launch')} {offer.launch}")
+    if offer.sharding != NONE:
+        options.append(f"{arg('sharding')} {offer.sharding}")
     return f"{' '.join(options)} ({choice_words(offer, with_batch)})"

@@ -36,6 +36,7 @@ from lolat.training.auto_batch import NEAR_SPEED
 from lolat.training.best import CHEAPEST, FASTEST, best_of, smallest_update
 from lolat.training.choice import Choice, choice_words, offer_words
 from lolat.training.cost import Cost, RepeatableQuestion, cost_on, is_close
+from lolat.training.parallel import FSDP, NONE
 from lolat.training.prediction import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.trained import Trained, data_of, read_question
@@ -384,6 +385,8 @@ def with_modes(costs: Costs) -> Costs:
     other = {"channels_last": True} if costs.precision else {"precision": BEST}
     others = [all_asked(**other)] if costs.missed and costs.precision != BEST else []
     others += by_launch.values()
+    if costs.missed and costs.answers[0].sequence_length and costs.answers[0].sharding == NONE:
+        others.insert(0, all_asked(sharding=FSDP))
     keeping = (found for found in others if found and not found.missed)
     kept = (one for found in keeping if (one := found.cheapest or found.fastest))
     offer = next(kept, None) if costs.missed else None

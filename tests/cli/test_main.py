@@ -232,7 +232,7 @@ def test_the_steps_of_an_earlier_run_are_no_speed(
      ("report v100 net.json --compile", "it is --launch compiled here"),
      ("predict net.json --gpu a100", "it is --on here"),
      ("explain net.json --on a100,l4", "it is MODEL (an argument: one device) here"),
-     ("prices --accelerator a100", "it is GPU (an argument, as in `lolat prices h100`) here"),
+     ("prices --accelerator a100", "or `lolat prices h100`) here"),
      ("predict v100 net.json --against b.json", "it is NETWORK (a further"),
      ("predict v100 net.json --max-ratio 2", "it is --max-ms here"),
      ("predict v100 net.json --input-size 224x224", "did you mean 224?"),

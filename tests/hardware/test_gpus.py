@@ -265,7 +265,7 @@ def test_an_instinct_is_one_by_its_name_in_any_case(name: str, share: float) -> 
     gpu = Gpu(name, fp32_tflops=163.4, half_tflops=1307.0, bf16=True)
     assert [gpu.rate(t) for t in (FLOAT16, BFLOAT16)] == pytest.approx([share * 1307.0] * 2)
     assert gpu.rate(FLOAT32) == 163.4
-    told = "1.31e+03 TFLOPS in fp16 by its data sheet; an Instinct reaches about 915"
+    told = "1307 TFLOPS in fp16 by its data sheet; an Instinct reaches about 915"
     assert gpu.power_remark(FLOAT16) == told * (share < 1.0)
     assert gpu.power_remark(FLOAT32) == ""
     limited = replace(gpu, power_w=500.0, l2_mib=32.0, vector_tflops=163.4).power_remark(FLOAT16)

@@ -177,22 +177,20 @@ def test_outside_the_range_itself_no_change_is_starred() -> None:
     assert " *" not in text
 
 
-def test_a_saving_has_the_interval_of_the_changed_network() -> None:
-    """As a share of the network's time: the network of half the width, predicted by itself."""
+def test_a_change_has_the_time_and_the_interval_of_the_changed_network() -> None:
+    """Those of the network of half the width, predicted by itself."""
     model, graph = lolat.load("l4"), lolat.read("timm:resnet18")
-    now, (low, high) = (
-        model.predict(graph),
-        model.predict(widths(graph).at(0.5)).interval_ms or (0, 0),
-    )
+    now, then = model.predict(graph), model.predict(widths(graph).at(0.5))
     found = model.explain(graph)
-    told = f"{percent(1 - high / now.latency_ms)} .. {percent(1 - low / now.latency_ms)}"
+    told = " .. ".join(map(milliseconds, then.interval_ms or ()))
     (half,) = [line for line in found.report().splitlines() if "width x0.5" in line]
-    assert half.endswith(f"  {told}")
+    assert half.endswith(f"  {milliseconds(then.latency_ms)}  {told}")
     changes = page(now).partition('id="changes"')[2]
     assert f">{told}</td>" in changes.partition("width x0.5")[2].partition("</tr>")[0]
     best = found.counterfactuals[0]
     assert found.words().splitlines()[-1].startswith(f"{best.change}: saves ")
-    assert found.words().endswith(" %)")
+    ends = " .. ".join(map(milliseconds, best.interval_ms or ()))
+    assert found.words().endswith(f"; then {milliseconds(best.latency_ms)} ({ends})")
 
 
 def test_a_value_just_beyond_the_limit_tells_by_how_much() -> None:

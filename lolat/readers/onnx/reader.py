@@ -76,9 +76,9 @@ def _graph(model: Any, name: str, input_size: AnySize) -> Graph:
     parameters = _without_large_constants(model, name)
     remarks: list[str] = []
     inputs = inputs_of(model.graph, parameters, as_size(input_size), name, remarks)
-    several = type(model)()
-    several.CopyFrom(model)
-    again = partial(_of_samples, several, name, inputs, parameters)
+    twin = type(model)()
+    twin.CopyFrom(model)
+    again = partial(_of_samples, twin, name, inputs, parameters)
     fixed = [one.fixed for one in inputs.values()]
     most = max(fixed, default=0)
     try:
@@ -97,6 +97,12 @@ def _graph(model: Any, name: str, input_size: AnySize) -> Graph:
     graph = replace(graph, warnings=(*remarks, *graph.warnings))
     if inputs and all(one.batch_axis is None for one in inputs.values()):
         graph = for_one_batch(graph, "its inputs have no batch axis")
+    if ones := [repr(name) for name, one in inputs.items() if one.fixed == 1]:
+        told = (
+            f"the file has a fixed batch of 1 ({', '.join(ones)}): other batch sizes are predicted for a "
+            "file exported with an open batch"
+        )
+        graph = replace(graph, one_batch=(*graph.one_batch, told))
     return with_remarks(graph, again) if inputs and not any(fixed) else graph
 
 
