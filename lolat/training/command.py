@@ -57,6 +57,8 @@ def _given(asked: TrainingQuestion) -> Iterator[tuple[str, Any]]:
         if field.name == "coverage" and asked.sure:
             continue
         if field.name == "sure" and asked.coverage is not None:
+            if not asked.sure:
+                continue
             value = 100 * asked.coverage
         yield field.name, value
 

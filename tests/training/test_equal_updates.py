@@ -78,6 +78,7 @@ DECODER: tuple[Any, ...] = ("--sequence-length", 2048, "--tune", "lora:16", "--t
 CHOICES: dict[str, tuple[Any, ...]] = {
     "default": ("NET", "--on", ON, "--samples", 10**6),
     "limits": ("NET", "--on", ON, "--samples", 10**6, "--epochs", 3, "--max-hours", 10, "--sure", 95),
+    "coverage": ("NET", "--on", ON, "--samples", 10**6, "--coverage", 0.5),
     "layout": ("timm:resnet50", "--on", "rtx-3090,h100", "--samples", 10**5, "--optimizer", "adamw"),
     "compiled": ("timm:resnet50", "--on", "rtx-4090,t4", "--launch", "compiled", "--samples", 10**5),
     "several": ("NET", "--on", "v100", "--samples", 10**6, "--replicas", 4, "--batch-size", "32,64"),

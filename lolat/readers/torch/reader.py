@@ -129,7 +129,7 @@ def _run_as(model: Any, example: Any) -> Iterator[str]:
     if any(map(_has_fused_path, model.modules())):
         yield (
             "PyTorch runs nn.TransformerEncoderLayer fused at inference without autocast; it is read as "
-            "single operations, which have more launches and take more memory"
+            "single operations, as training runs it, which have more launches and take more memory"
         )
     if lacking := sorted(_missing_kernels(model)):
         names = " and ".join(lacking)
