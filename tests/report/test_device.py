@@ -15,7 +15,7 @@ from lolat.device.summary import headline
 from lolat.errors import ModelFileError
 from lolat.llm.gpu import ServedRow
 from lolat.report import device
-from lolat.report.tables import WIDE, lines_of
+from lolat.report.tables import SCREEN_WIDTH, lines_of
 from tests import synthetic
 from tests.llm import known_gpu
 
@@ -105,7 +105,7 @@ def test_what_disturbed_the_learning() -> None:
     at = lines.index("while learning")
     assert lines[at + 1].startswith(r"  a \x1b[1m remark of many words")
     assert lines[-3:] == ["  a", "  b", "  c"]
-    assert max(map(len, lines)) <= WIDE
+    assert max(map(len, lines)) <= SCREEN_WIDTH
 
 
 def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
