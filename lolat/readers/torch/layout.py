@@ -126,7 +126,10 @@ def in_channels_last(what: str, formats: Collection[Any]) -> Iterator[str]:
     import torch
 
     if torch.channels_last in formats:
-        yield f"{what} in channels_last: the layout is the device's, or --channels-last"
+        yield (
+            f"{what} in channels_last: the layout is the device's; in half precision --channels-last "
+            "asks for that"
+        )
     if torch.channels_last_3d in formats:
         yield f"{what} in channels_last_3d: the layout is the device's"
 
