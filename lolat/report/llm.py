@@ -428,8 +428,8 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
     if told := [words for words, is_so in splits if is_so]:
         yield f"{'; '.join(told)}."
     if row := next((row for row in rows if row.waits_for_memory), None):
-        why = f"room for {row.largest_concurrency:,} of the {row.concurrency:,.0f} requests, the others "
-        why += "queue; such a row is never the best"
+        at_once = f"{row.largest_concurrency:,} of the {row.concurrency:,.0f} requests"
+        why = f"room for {at_once} at full length, else some queue; such a row is never the best"
         if row.fits:
             why = "the cache is full at times, and some requests are computed again"
         yield f"waits for memory: {why}."

@@ -246,5 +246,6 @@ def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -
 
 def few(names: Sequence[str], most: int = 2, between: str = ", ", others: str = "more") -> str:
     """The first `most` names, and how many `others` there are."""
-    more = f" and {len(names) - most} {others}" if len(names) > most else ""
+    left = len(names) - most
+    more = f" and {left} {others.removesuffix('s') if left == 1 else others}" if left > 0 else ""
     return between.join(names[:most]) + more

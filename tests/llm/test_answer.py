@@ -285,7 +285,7 @@ def test_requests_that_wait_for_memory(lolat: Command) -> None:
     fits = row.largest_concurrency
     found = lolat.done(*ask, f"{fits},{4 * fits}")
     assert (found.out.count("waits for"), found.out.count(" memory\n")) == (2, 1)
-    legend = f"waits for memory: room for {fits:,} of the {4 * fits:,} requests, the others queue"
+    legend = f"waits for memory: room for {fits:,} of the {4 * fits:,} requests at full length"
     assert legend in found.out
     few, many = MODEL.llm("eight.json", concurrency=(fits, 4 * fits), tensor_parallel=1).served
     assert (few.fits, many.fits) == (True, False)
