@@ -80,7 +80,7 @@ class Show(Progress):
         if time.monotonic() - self.time >= max(EVERY_S, run_s / 3):  # the longer, the rarer
             each = run_s / (self.done - self.first)
             left = each * (self.total - self.done)
-            more = f", about {duration(left)} more" if left > 0 else ""
+            more = f", about {duration(left)} more" if left >= 1.0 else ""
             of = f"of {self.total}" if self.total else "so far"
             self._line(f"{self.text}: {self.done} {of}{more}")
 

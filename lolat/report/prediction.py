@@ -428,13 +428,13 @@ def cheapest_lines(
                 of = f" for {network}" if len(networks) > 1 else ""
                 found.setdefault((option, of, best, alike), {})[size] = price
     no_price = {device_words(p): None for p in predictions if p.price_per_hour is None}
-    without = f" (no price of {few([*no_price], MOST_NAMES)})" if no_price else ""
+    without = f"; no price of {few([*no_price], MOST_NAMES)}" if no_price else ""
     for (option, of, best, alike), prices in found.items():
         within = f" {limits.words}" if limits else at.format(", ".join(map(str, prices))) * by_size
         busy = ", if always busy" * (limits.min_samples_per_s is not None)
         told = {*prices.values()} if len({*prices.values()}) == 1 else prices.values()
-        head = f"Cheapest with {option}" if option else f"Cheapest{without}"
-        yield f"{head}{within}{of}: {best}, {', '.join(told)} a million samples{busy}{alike}"
+        head, also = (f"Cheapest with {option}", "") if option else ("Cheapest", without)
+        yield f"{head}{within}{of}: {best}, {', '.join(told)} a million samples{busy}{alike}{also}"
 
 
 def _least_dollars(of_option: tuple[str, Mapping[str, Prediction]]) -> float:
