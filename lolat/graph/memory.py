@@ -12,7 +12,7 @@ from lolat.graph import Graph, cached_on_graph
 from lolat.graph.backward import saves_positions
 from lolat.graph.dtypes import HALF_BYTES, SIZES
 from lolat.graph.kinds import SLICES, VIEWS
-from lolat.graph.lowering import CONTIGUOUS, Lowering, lowered_eagerly, transpositions
+from lolat.graph.lowering import CONTIGUOUS, Lowering, lowered_eagerly
 from lolat.graph.modes import AMP, DEFAULT_MODE, EAGER, Mode
 
 
@@ -147,7 +147,7 @@ def sliced_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
             is_block = _is_block(tensors[whole].shape, tensors[part].shape)
             found[:, position] = (0 if is_block else size), size
     readers = graph.consumers()
-    for position in transpositions(graph, mode.half)[1]:
+    for position in lowered.copied:
         for t in graph.operations[position].outputs:
             dense = [r for r in readers.get(t, ()) if graph.operations[r].kind == "dense"]
             each = HALF_BYTES if mode.half else of_element[t]

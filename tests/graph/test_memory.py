@@ -271,6 +271,18 @@ def test_eager_pytorch_holds_the_inputs_of_a_module(act: str, in_place: bool) ->
     assert compiled.activations_bytes == 8 * narrow + x.nbytes
 
 
+def most_without_onednn(network: Any, x: Any) -> int:
+    """The most bytes that a forward pass allocates, by PyTorch's profiler, without oneDNN's workspaces."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    plain = torch.backends.mkldnn.flags(enabled=False)
+    seen = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+    with torch.no_grad(), plain, seen:
+        network(x)
+    return most_bytes(seen)
+
+
 SLICES = {"chunk": lambda y: y.chunk(2, 1)[1], "inside": lambda y: y[:, :256, :, 1:]}
 READERS = {
     "pool": ("AvgPool2d", (2,)),
@@ -290,7 +302,6 @@ def test_eager_pytorch_copies_a_slice_for_kernels_of_contiguous_tensors(
 ) -> None:
     """As its profiler has them: the whole, the copy, and the result, without a workspace of oneDNN."""
     torch = pytest.importorskip("torch")
-    from torch.profiler import ProfilerActivity, profile
 
     class Network(torch.nn.Module):  # type: ignore[name-defined, misc]
         def __init__(self) -> None:
@@ -302,14 +313,7 @@ def test_eager_pytorch_copies_a_slice_for_kernels_of_contiguous_tensors(
             return self.reader(SLICES[cut](self.whole(x)))
 
     network, x = Network().eval(), torch.rand(batch, 3, 64, 64)
-    plain = torch.backends.mkldnn.flags(enabled=False)
-    with (
-        torch.no_grad(),
-        plain,
-        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen,
-    ):
-        network(x)
-    most = most_bytes(seen)
+    most = most_without_onednn(network, x)
     graph = lolat.read((network, x[:1]))
     counted = analyze(graph).memory(batch)
     assert counted.activations_bytes == pytest.approx(most + x.nbytes, rel=1e-3)
@@ -319,7 +323,6 @@ def test_eager_pytorch_copies_a_slice_for_kernels_of_contiguous_tensors(
 def test_eager_pytorch_copies_a_transposed_image_for_a_dense_layer(batch: int) -> None:
     """As its profiler has them: the tokens as they lie, their copy for a batch, and the result."""
     torch = pytest.importorskip("torch")
-    from torch.profiler import ProfilerActivity, profile
 
     class Network(torch.nn.Module):  # type: ignore[name-defined, misc]
         def __init__(self) -> None:
@@ -330,15 +333,9 @@ def test_eager_pytorch_copies_a_transposed_image_for_a_dense_layer(batch: int) -
             return self.dense(self.conv(x).transpose(1, 2))
 
     network, x = Network().eval(), torch.rand(batch, 8, 1024)
-    plain = torch.backends.mkldnn.flags(enabled=False)
-    with (
-        torch.no_grad(),
-        plain,
-        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen,
-    ):
-        network(x)
+    most = most_without_onednn(network, x)
     counted = analyze(lolat.read((network, x[:1]))).memory(batch)
-    assert counted.activations_bytes == pytest.approx(most_bytes(seen) + x.nbytes, rel=1e-3)
+    assert counted.activations_bytes == pytest.approx(most + x.nbytes, rel=1e-3)
 
 
 PADDINGS = {
