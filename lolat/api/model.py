@@ -158,7 +158,7 @@ class Model(Device):
         of a list of batch sizes `BudgetAnswers`. Raises AnswerIsNo where not even the smallest stays within
         the time. The other arguments are as for `predict`:
         """
-        from lolat.device.budget import BudgetAnswers, budget, largest_within
+        from lolat.device.budget import BudgetAnswers, budget
         from lolat.device.prediction import at_size, titled
         from lolat.graph.analysis import analyze
 
@@ -176,9 +176,8 @@ class Model(Device):
             asked.batch_size, asked.predictor, asked.coverage, input_size=asked.input_size,
             max_ms=asked.max_ms, sure=asked.sure,
         )  # fmt: skip
-        within = largest_within if asked.precision == BEST else budget
-        graph = analyze(model._read(network, question)).graph
-        return within(model, titled(graph, network), asked.vary, question, at_size(network))
+        graph = titled(analyze(model._read(network, question)).graph, network)
+        return budget(model, graph, asked.vary, question, at_size(network), asked.precision)
 
     # ---- Training
 

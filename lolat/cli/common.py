@@ -97,7 +97,11 @@ class _Meant(click.ParamType):
             most = math.inf if self.max is None else self.max
             of = Parameter(name, "", kind, self.min or 0, most, self.min_open)
             hint = of.hint(str(value))
-            if not hint and name in PARAMETERS and "in the range" in error.message:
+            number = as_number(str(value))
+            is_outside = (
+                number <= of.least or number >= of.most
+            )  # False for NaN, which is no number
+            if not hint and name in PARAMETERS and is_outside:
                 hint = PARAMETERS[name].unknown  # the unit, an example
             self.fail(error.message.rstrip(".") + hint, param, ctx)
 

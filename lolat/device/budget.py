@@ -25,7 +25,7 @@ from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.images import image_side, total_stride
 from lolat.graph.width import HEADS, NOTE, widened, widths
 from lolat.io.results import Result, Several, nested
-from lolat.parameters import PARAMETERS
+from lolat.parameters import BEST, PARAMETERS
 from lolat.units import byte_size, milliseconds, shapes_text
 
 LARGEST_TRIED_BATCH = 65536
@@ -128,12 +128,16 @@ def budget(
     vary: str,
     question: Question,
     at_size: AtSize | None = None,
+    precision: str | None = None,
 ) -> BudgetAnswer:
     """Find the largest `vary` ("width", "resolution" or "batch") within the device's memory and the
     question's `max_ms`.
 
-    `at_size` reads the network at another resolution. See `Model.budget`.
+    `at_size` reads the network at another resolution. `precision`: "best": the largest answer among the
+    precisions of the device; of equal ones the fastest. See `Model.budget`.
     """
+    if precision == BEST:
+        return _in_best_precision(model, network, vary, question, at_size)
     question.check_limit()
     vary = PARAMETERS["vary"].choice(vary)
     max_ms, sure = question.max_ms or 0.0, bool(question.sure)
@@ -174,7 +178,7 @@ def budget(
     raise _over_budget(BudgetAnswer(vary, max_ms, sure, now, larger, now), larger)
 
 
-def largest_within(
+def _in_best_precision(
     model: Device, network: Graph | Analysis, vary: str, question: Question, at_size: AtSize | None
 ) -> BudgetAnswer:
     """The largest answer of `budget` among the precisions of a device; of equal ones the fastest.

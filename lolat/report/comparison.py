@@ -16,7 +16,7 @@ from lolat.device.prediction import Prediction
 from lolat.device.summary import known_by, not_alike
 from lolat.hardware.prices import price_list
 from lolat.parameters import COVERAGE, in_python
-from lolat.report.bottlenecks import page_file
+from lolat.report.bottlenecks.page import style
 from lolat.report.prediction import best_lines, table_of_predictions
 from lolat.report.ranked import (
     assumed_hosts,
@@ -103,7 +103,7 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
             if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", shown)
         ),
         made=element("footer", made + (command and f": {command}"), class_="dim"),
-        style=page_file("page.css"),
+        style=style(),
     )
 
 

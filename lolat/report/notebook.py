@@ -17,7 +17,6 @@ from lolat.io.results import Result, answers_of, plain_data
 from lolat.io.writing import write_text
 from lolat.parameters import in_python
 from lolat.report import (
-    bottlenecks,
     comparison,
     cost,
     device,
@@ -29,6 +28,7 @@ from lolat.report import (
     ranked,
     search,
 )
+from lolat.report.bottlenecks.page import page
 from lolat.report.cost_table import rented_words
 from lolat.report.pictures import CAUSES, of_class
 from lolat.report.pictures import plot as plot
@@ -50,7 +50,7 @@ def report(answer: Result) -> str:
 
 def write_page(answer: Prediction, path: str | PathLike[str], depth: int | None = None) -> None:
     """Write the page of `lolat report --html`; blocks are folded below `depth` parts of their names."""
-    write_text(path, bottlenecks.page(answer, depth, Path(path).name))
+    write_text(path, page(answer, depth, Path(path).name))
 
 
 def write_comparison(answer: Any, path: str | PathLike[str]) -> None:

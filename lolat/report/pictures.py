@@ -13,16 +13,11 @@ from lolat.llm.refusal import no_room
 from lolat.report import prediction
 from lolat.report.cost_table import SAMPLE, training_mode_words
 from lolat.report.ranked import device_words
-from lolat.report.rows import COLORS, TERMS, block_rows
+from lolat.report.rows import COLORS, INKS, TERMS, block_rows
 from lolat.units import milliseconds, percent, plain, plural, value_words
 
 CAUSES = {color: TERMS[group] for group, color in COLORS.items()}
 """Color of a cause -> its words."""
-INKS = {
-    "compute": "#2f6f9f", "memory": "#e0a03c", "weights": "#8a6bb0", "shapes": "#cf5c4a",
-    "starting": "#7f8b96", "call": "#c3cad0",
-}  # fmt: skip
-"""Color of a cause -> its color on the report's page."""
 LINES = ("#2f6f9f", "#cf5c4a", "#5a8f5a", "#8a6bb0", "#e0a03c", "#7f8b96")
 STYLES = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"), ((0, (1, 3)), "v"), ((0, (8, 2)), "P"))
 """Lines and marks of curves that share a color."""

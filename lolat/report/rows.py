@@ -60,6 +60,11 @@ COLORS = {
     CALL: "call",
 }
 """The color of each group of terms, a class of the page's style."""
+INKS = {
+    "compute": "#2f6f9f", "memory": "#e0a03c", "weights": "#8a6bb0", "shapes": "#cf5c4a",
+    "starting": "#7f8b96", "call": "#c3cad0",
+}  # fmt: skip
+"""The ink of each color, on pages and in pictures."""
 
 
 def color_of(term: str) -> str:

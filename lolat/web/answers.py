@@ -16,7 +16,7 @@ from lolat.api.model import Model
 from lolat.api.predicting import ask
 from lolat.api.profile_names import ALL
 from lolat.device.attribution import AtSize
-from lolat.device.budget import budget, largest_within
+from lolat.device.budget import budget
 from lolat.device.question import LatencyQuestion, Question
 from lolat.device.summary import not_alike
 from lolat.errors import AnswerIsNo
@@ -159,9 +159,8 @@ def _budget(
         device=device, name=plain(device.key), known=device.answered_by(model),
         command=_command("budget", form, device),
     )  # fmt: skip
-    within = largest_within if question["precision"] == BEST else budget
     try:
-        answer = within(model, graph, vary, asked, at_size)
+        answer = budget(model, graph, vary, asked, at_size, question["precision"])
     except AnswerIsNo as no:
         title = "nothing fits" if no.code == "over-budget" else "does not fit"
         remarks = (no.answer or {}).get("warnings", ())

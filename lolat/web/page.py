@@ -12,7 +12,7 @@ from lolat.device.attribution import AtSize
 from lolat.device.prediction import domain_words, interval_words
 from lolat.errors import LolatError
 from lolat.readers.size import Size
-from lolat.report.bottlenecks import page
+from lolat.report.bottlenecks.page import page
 from lolat.report.prediction import counts_words, per_second, precision_lines, range_words
 from lolat.web import answers, latencies
 from lolat.web.cards import Card, LatencyCard, PageAnswer

@@ -12,7 +12,7 @@ from lolat.device.prediction import Prediction, bound_by
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import GROUPS
 from lolat.graph.weights import parameters
-from lolat.report.bottlenecks import page as page_of
+from lolat.report.bottlenecks.page import page as page_of
 from lolat.report.explanation import rate
 from lolat.report.rows import TERMS
 from lolat.units import between, byte_size, milliseconds, quantity

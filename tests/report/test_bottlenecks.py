@@ -19,7 +19,7 @@ from lolat.device.summary import IN_TF32
 from lolat.graph.blocks import BlockName, cut
 from lolat.graph.counts import COLUMNS, GROUPS
 from lolat.graph.network import RESULTS
-from lolat.report.bottlenecks import page
+from lolat.report.bottlenecks.page import page
 from lolat.report.prediction import report_lines
 from lolat.report.rows import COLORS, color_of
 from lolat.report.tables import lines_of

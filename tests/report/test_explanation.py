@@ -14,7 +14,7 @@ from lolat.device.attribution import Term, explain
 from lolat.graph import GraphBuilder
 from lolat.graph.blocks import BlockName, cut
 from lolat.graph.width import NOTE, widths
-from lolat.report.bottlenecks import page
+from lolat.report.bottlenecks.page import page
 from lolat.report.explanation import budget_lines, budgets_beside, explanation_lines, rate
 from lolat.report.rows import TERMS
 from lolat.report.tables import lines_of
