@@ -57,7 +57,7 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
             import traceback
 
             traceback.print_exception(error)
-        text, code = _text_and_code(error, meta.get(COMMAND, command), name)
+        text, code = _text_and_code(error, meta.get(COMMAND, command), name, words)
         complain(text)
         return code
 
@@ -73,13 +73,15 @@ def announced(command: str) -> contextlib.AbstractContextManager[None]:
     return late(complain, text) if is_seen else contextlib.nullcontext()
 
 
-def _text_and_code(error: Exception, command: click.Command, name: str) -> tuple[str, int]:
-    """An error in a line, and its exit code."""
+def _text_and_code(
+    error: Exception, command: click.Command, name: str, call: Sequence[str]
+) -> tuple[str, int]:
+    """An error in a line, and its exit code; `call`: the words behind the command's name."""
     if isinstance(error, LolatError):
         return words_of(error, command), error.exit_code
     if isinstance(error, click.UsageError):
         called = error.ctx.command_path if error.ctx is not None else name
-        return f"{usage_words(error)}; see: {called} --help", 2
+        return f"{usage_words(error, call)}; see: {called} --help", 2
     if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename else ""
         return f"the system refused{where}: {error.strerror or error}", 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Sequence
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 
 import click
 
@@ -17,6 +17,7 @@ _ON = (
     "MODEL (an argument: one device)",
     "GPU (an argument, as in `lolat llm a100,h100 NETWORK` or `lolat prices h100`)",
 )
+_LATENCY = ("--max-ms", "--max-ttft-ms (to the first token) and --max-tpot-ms (per output token)")
 MEANT: dict[str, tuple[str, ...]] = {
     "gpus": ("--replicas", "--tensor-parallel", *_ON), "num-gpus": ("--replicas", "--tensor-parallel"),
     "world-size": ("--replicas",), "tp": ("--tensor-parallel",), "amp": ("--precision amp",),
@@ -37,8 +38,9 @@ MEANT: dict[str, tuple[str, ...]] = {
     "gradient-checkpointing": ("--checkpointing full",), "budget": ("--max-dollars", "--max-ms"),
     "rate": ("--request-rate",), "qps": ("--request-rate",), "rps": ("--request-rate",),
     "batch-size": ("--concurrency",), "users": ("--concurrency",), "input-len": ("--input-tokens",),
-    "output-len": ("--output-tokens",), "latency": ("--max-ms",), "confidence": ("--coverage",),
-    "max-latency": ("--max-ms",), "network": ("NETWORK (an argument behind MODEL, the device)",),
+    "output-len": ("--output-tokens",), "latency": _LATENCY, "max-latency": _LATENCY, "e2e": _LATENCY,
+    "ttft": ("--max-ttft-ms",), "tpot": ("--max-tpot-ms",), "itl": ("--max-tpot-ms",),
+    "confidence": ("--coverage",), "network": ("NETWORK (an argument behind MODEL, the device)",),
     "model": ("NETWORK (an argument behind MODEL, the device)",),
     "html": ("a network's page is of `lolat report --html`, a comparison's of `lolat predict --html`",),
     # Former names, as the changelog lists them.
@@ -71,10 +73,12 @@ def options_of(context: click.Context | None) -> set[str]:
     return {option for p in context.command.params for option in p.opts} if context else set()
 
 
-def usage_words(error: click.UsageError) -> str:
-    """The words of an error in how a command is called, without a period."""
+def usage_words(error: click.UsageError, call: Sequence[str] = ()) -> str:
+    """The words of an error in how a command is called, without a period; `call`: the words behind
+    "lolat".
+    """
     if isinstance(error, click.NoSuchOption):
-        return unknown_option(error)
+        return unknown_option(error, call)
     words, context = error.format_message().rstrip("."), error.ctx
     first = str(context.params.get("model", "")) if context else ""
     if isinstance(error, click.MissingParameter) and looks_like_network(first):
@@ -93,8 +97,23 @@ def usage_words(error: click.UsageError) -> str:
     return words
 
 
-def unknown_option(error: click.NoSuchOption) -> str:
-    """The message for an unknown option: it names ours of that meaning, else similar names."""
+def _with_argument(option: str, call: Sequence[str]) -> str:
+    """A call with the devices behind an unknown option in its first argument; "" if they are no devices."""
+    command, *words = (
+        part for word in call for part in word.split("=", word.startswith(f"{option}="))
+    )
+    devices, others = list[str](), list[str]()
+    for before, word in pairwise([command, *words]):
+        (devices if before == option else others).extend([word] * (word != option))
+    named = others[:1] if others and all(map(is_device, others[0].split(","))) else []
+    devices = [*named, *devices]
+    if not all(map(is_device, ",".join(devices).split(","))):
+        return ""
+    return shlex.join(["lolat", command, ",".join(devices), *others[len(named) :]])
+
+
+def unknown_option(error: click.NoSuchOption, call: Sequence[str]) -> str:
+    """The message for an unknown option of a call: it names ours of that meaning, else similar names."""
     given, has = error.option_name, options_of(error.ctx)
     words, name = f"No such option {given!r}", given.strip("-").replace("_", "-")
     arguments = error.ctx.command.params if error.ctx else ()
@@ -107,6 +126,8 @@ def unknown_option(error: click.NoSuchOption) -> str:
     for meant in MEANT.get(name, ()):
         if meant[0].islower():
             return f"{words}: {meant}"
+        if meant == _ON[-1] and "GPU" in taken and (typed := _with_argument(given, call)):
+            return f"{words}: GPU is an argument here: {typed}"
         if meant.split()[0] in taken:
             return f"{words}: it is {meant} here"
     names = {option.strip("-"): option for option in sorted(has) if option.startswith("--")}

@@ -232,7 +232,7 @@ def test_the_steps_of_an_earlier_run_are_no_speed(
      ("report v100 net.json --compile", "it is --launch compiled here"),
      ("predict net.json --gpu a100", "it is --on here"),
      ("explain net.json --on a100,l4", "it is MODEL (an argument: one device) here"),
-     ("prices --accelerator a100", "or `lolat prices h100`) here"),
+     ("prices --accelerator a100", "an argument here: lolat prices a100;"),
      ("predict v100 net.json --against b.json", "it is NETWORK (a further"),
      ("predict v100 net.json --max-ratio 2", "it is --max-ms here"),
      ("predict v100 net.json --input-size 224x224", "did you mean 224?"),
@@ -240,7 +240,13 @@ def test_the_steps_of_an_earlier_run_are_no_speed(
      ("predict net.py v100", "did you mean v100 net.py?"),
      ("predict v100 h100 net.json", "h100 is a device; expected several as --on v100,h100"),
      ("cost v100 timm:resnet50 --batch-size 64 --replicas 4,6 --global-batch-size 100", "of 768"),
-     ("nas score fbnet v100 --output a.csv --value v", "lolat nas search --objective")],
+     ("nas score fbnet v100 --output a.csv --value v", "lolat nas search --objective"),
+     ("llm h100 qwen3-8b --ttft 5", "it is --max-ttft-ms here"),
+     ("llm h100 qwen3-8b --tpot 5", "it is --max-tpot-ms here"),
+     ("llm h100 qwen3-8b --max-latency 900", "--max-ttft-ms (to the first token) and --max-tpot-ms"),
+     ("llm --on h100,a100 qwen3-8b --request-rate 2", "lolat llm h100,a100 qwen3-8b --request-rate 2;"),
+     ("llm h100 qwen3-8b --on=a100 --device l40s", "lolat llm h100,a100 qwen3-8b --device l40s;"),
+     ("llm h100 qwen3-8b --on 5", "it is GPU (an argument")],
 )  # fmt: skip
 def test_the_words_of_others_and_former_ones_are_translated(
     lolat: Command, call: str, meant: str
