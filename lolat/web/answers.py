@@ -167,7 +167,8 @@ def _budget(
         return replace(about, title=title, sentences=[Sentence(form.words(no))], remarks=remarks)
     best = answer.best.prediction.query.model
     return replace(
-        about, title=answer.largest, lines=[*budget_lines(answer)],
+        about, title=answer.largest, bests=[(answer.largest, f"within {limit:g} ms")],
+        lines=[*budget_lines(answer)],
         name=plain(device.key), known=device.answered_by(best), answer=answer,
     )  # fmt: skip
 
