@@ -21,19 +21,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CHEAPER = 0.9
-"""Another data type is offered if its row costs less than this fraction of the best row."""
+"""Another data type is offered if its row costs less than this fraction of the best row's price."""
 SURER = 0.1
-"""At the price of the best row another data type is offered if it is surer by this probability."""
+"""Another data type at the price of the best row is offered if the chance that it keeps the limits is
+higher by this much."""
 NEARLY = math.log(1.25)
-"""Logarithm of the largest factor over a limit of a row that is told, however large its error."""
+"""A near miss exceeds a limit by at most this factor (a logarithm), however wide its interval."""
 
 
 class OtherDtypes(NamedTuple):
-    """Rows in other data types of the weights, beside the best rows of each rate.
+    """Offered rows in other data types of the weights, to compare with the best row of each rate.
 
-    `cheaper`: the best rows that cost less than CHEAPER times the best one. `surely_cheaper`: rows that
-    surely keep the limits and cost less than CHEAPER times the one that surely does. `surer`: rows that
-    cost CHEAPER to 1 times the best one, and keep the limits with a probability higher by SURER or more.
+    `cheaper`: rows that cost less than CHEAPER times the best row. `surely_cheaper`: rows that surely keep
+    the limits and cost less than CHEAPER times the best row that surely keeps them. `surer`: rows that cost
+    CHEAPER to 1 times as much as the best row, and keep the limits with a probability higher by SURER.
     """
 
     cheaper: tuple[ServingConfig, ...] = ()
@@ -46,7 +47,9 @@ def near_miss(
     rows: Sequence[ServingConfig],
     best: ServingConfig,
 ) -> ServingConfig | None:
-    """The best cheaper row of a rate that misses the limits by less than the error, or None."""
+    """The best row that is cheaper than `best` and whose interval, but not its predicted time, keeps the
+    limits; None if there is none.
+    """
     asked, near = sizings[best.split].asked, list[ServingConfig]()
     for one in (one for one in rows if one.request_rate == best.request_rate):
         sizing, fewer = sizings[one.split], one.replicas - 1 if one.within else one.replicas
@@ -68,7 +71,7 @@ def surely_row(
     rows: Sequence[ServingConfig],
     best: ServingConfig,
 ) -> ServingConfig | None:
-    """The best row of a load that surely keeps the limits; None if the best of all does."""
+    """The best row at the load of `best` that surely keeps the limits; None if `best` surely keeps them."""
     sizing = sizings[best.split]
     if sizing.asked.sure is not None or best.is_sure(sizing.asked):
         return None
@@ -80,7 +83,7 @@ def surely_row(
 def in_other_dtypes(
     sizing: Sizing, bests: Sequence[ServingConfig], surer: Sequence[ServingConfig]
 ) -> OtherDtypes:
-    """Rows at rates in other data types of the weights, in the order of rate and price.
+    """Rows in other data types of the weights, by rate and price; no rows for concurrent requests.
 
     `bests` and `surer` have at most one row of each rate.
     """
@@ -113,7 +116,7 @@ def in_other_dtypes(
 
 
 def enough_in_other_dtype(sizing: Sizing) -> ServingConfig | None:
-    """The best row in another data type of the weights within the limits; None without one."""
+    """The best row in another data type of the weights that keeps the limits; None if there is none."""
     load, asked = sizing.asked.loads()[0], sizing.asked
     rows = _in_each_dtype(sizing, lambda each: _cheapest(each, load, None))
     return best_of([row for row in rows if row], asked)
@@ -122,7 +125,7 @@ def enough_in_other_dtype(sizing: Sizing) -> ServingConfig | None:
 def _in_each_dtype(sizing: Sizing, ask: Callable[[list[Sizing]], T]) -> Iterator[T]:
     """Yield the answers of `ask` for the deployments in each other data type of the weights.
 
-    A type that raises InputError, such as one that was not timed, is left out.
+    Data types that raise InputError, for example untimed ones, are left out.
     """
     asked, decoder = sizing.asked, sizing.deployment.decoder
     if decoder.has_mxfp4:
@@ -136,7 +139,7 @@ def _in_each_dtype(sizing: Sizing, ask: Callable[[list[Sizing]], T]) -> Iterator
 
 
 def _cost(row: ServingConfig) -> float:
-    """US$ an hour of a row; GPUs if it has no price."""
+    """The price of a row in US$ an hour; its number of GPUs if it has no price."""
     return row.dollars_per_hour or float(row.gpus)
 
 
@@ -145,7 +148,7 @@ def _cheapest(
 ) -> ServingConfig | None:
     """The best row of a load that keeps the limits and costs no more than a `known` row, else that row.
 
-    `surely`: the ends of the intervals keep the limits.
+    `surely`: the whole intervals must keep the limits, not only the predicted times.
     """
     for sizing in sizings:
         if most := sizing.affordable(known):

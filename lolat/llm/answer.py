@@ -18,25 +18,25 @@ from lolat.units import between, digits, dollars, milliseconds, percent, plain, 
 
 BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
              "prompts", "waiting")  # fmt: skip
-"""The parts of an output token's time: reading dense weights, dense products beyond that, attention, routed
-experts, all-reduces, small operations, kernel launches, scheduling, prompts of other requests, waiting for
-memory of preempted requests until their prompts and tokens are computed again."""
+"""The parts of the time per output token: reading dense weights, the further time of dense products,
+attention, routed experts, all-reduces, small operations, kernel launches, scheduling, prompts of other
+requests, and waiting for memory (a preempted request waits until its tokens are computed again)."""
 NEAR = 0.02
-"""Least fraction by which a rate can rise that counts as room; it is a step of the search for rates."""
+"""A rate that can rise by less than this fraction, one step of the search for rates, has no room."""
 JUST = 1.0005
-"""Factor over a limit below which a time is "just over" it, not 0.0 %."""
+"""A time over its limit by less than this factor is "just over" it, not "0.0 % over"."""
 IDLE = 0.15
-"""Replicas are nearly idle if they serve less than this share of the requests that they could serve."""
+"""Replicas are nearly idle if their utilization is below this fraction."""
 LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile", "sure")
-"""Arguments of the question that answers repeat in JSON."""
+"""Arguments of the question that the JSON of an answer repeats."""
 HEADROOM = ("headroom_rate", "headroom")
-"""Attributes of the chosen row that an answer has in JSON."""
+"""Attributes of the chosen row that the JSON of an answer has."""
 LEAST_WAIT = 0.001
-"""Least share of a token's time in waiting for memory that is reported."""
+"""Waiting for memory is reported if it takes more than this share of the time per output token."""
 UNBOUNDED = 10.0
-"""Factor over its limit of a time without an upper end."""
+"""Factor over the limit that stands for a time whose interval has no upper end."""
 RATE = "rate"
-"""The name of the rate among names of times with a limit."""
+"""The name of the request rate in `LimitedValue` and `Excess`, beside the names of times."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,28 +45,30 @@ class ServingConfig(Result):
 
     Times are means over requests; p50, p90 and p99 in a name are percentiles.
 
-    `device`: as asked for; `profile`, `framework`, `gpu`: the profile that answers, its framework, its GPU.
-    `gpus`: `replicas` times `tensor_parallel` times `attention_data_parallel`. `concurrency`: requests at
-    any time, under a `request_rate` their mean. `memory_gib`: weights and caches on each GPU. `fits`: True
-    if each GPU has room for them, under a rate for the weights. `largest_concurrency`: the most requests
-    that fit; 0 if the weights do not: then there are no times. `e2e_ms`: time of a whole request.
-    `breakdown`: ms of an output token by part. `intervals_ms`: intervals of further times, by name, as
-    "ttft_p90"; a first token or a whole request has no upper end (None) if requests pile up at that end of
-    the error. `percentiles_ms`: times at the percentile that was asked for. `largest_rate`: the most
-    requests a second that do not pile up, with `largest_rate_interval`; `saturated`: True if more arrive;
-    `utilization`: the rate as a fraction of it. `backlog_rate`: the requests a second that are served once
-    they have piled up; a row that gets more never works off a queue, and keeps no limits. `headroom_rate`:
-    the most requests a second at which the best row of a rate keeps the limits; `sure_rate`: the most at
-    which the ends of its intervals keep them, None if they do not at a sixteenth of the rate.
-    `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a
-    million output tokens and their prompts; `dollars_per_month`: for 730 hours. `rented`: the machines that
-    cost `dollars_per_hour`; `rented_gpus`: all of their GPUs. `within`: True if it fits and keeps the
-    limits. `verdicts`: by limit, "ttft" and "tpot", "yes" if the whole interval keeps it, "likely" if the
-    time does, else "unlikely", or "no" if no part of the interval does, and none better than that on the
-    rate; of `sure` "yes" or "no". `verdict`: the worst of these and of that on the rate, "no" for what does
-    not fit; None without limits. `chance`: the probability, to 0.05, that the least sure limit is kept;
-    None without a `verdict`. `in_domain`: True if such loads were served and their operations timed;
-    `extrapolated`: the reasons if not, in words.
+    `device`: the name in the question; `profile`, `framework`, `gpu`: the profile that answers, its
+    framework, its GPU. `gpus`: `replicas` times `tensor_parallel` times `attention_data_parallel`.
+    `concurrency`: concurrent requests; under a `request_rate` their mean. `memory_gib`: weights and caches
+    on each GPU. `fits`: True if they fit into each GPU; under a rate True if the weights fit.
+    `largest_concurrency`: the most requests whose caches fit; 0 if the weights do not fit, and then there
+    are no times. `e2e_ms`: time of a whole request. `breakdown`: ms of an output token by part.
+    `intervals_ms`: intervals of further times, by name such as "ttft_p90". The interval of a time to the
+    first token or of a whole request has no upper end (None) if requests would pile up on a server as slow
+    as the error allows. `percentiles_ms`: times at the percentile that was asked for. `largest_rate`: the
+    most requests a second that do not pile up, with `largest_rate_interval`; `saturated`: True if more
+    arrive; `utilization`: the request rate over `largest_rate`. `backlog_rate`: the requests a second that
+    are served once requests have piled up. A row that gets more never works off a queue, and keeps no
+    limits. `headroom_rate`: the most requests a second at which the best row of a rate keeps the limits;
+    `sure_rate`: the most at which its whole intervals keep the limits; None if they miss the limits even at
+    a sixteenth of the rate. `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a
+    million output tokens and their prompts; `dollars_per_month`: US$ for 730 hours. `rented`: the machines
+    that cost `dollars_per_hour`; `rented_gpus`: all of their GPUs. `within`: True if it fits and keeps the
+    limits. `verdicts`: a verdict on each limit, "ttft" and "tpot": "yes" if the whole interval keeps it,
+    "likely" if the predicted time keeps it, "unlikely" if only a part of the interval keeps it, else "no".
+    No verdict is better than the verdict on the rate; with `sure` each is "yes" or "no". `verdict`: the
+    worst of these and of the verdict on the rate; "no" if the row does not fit; None without limits.
+    `chance`: the probability that the least sure limit is kept, rounded to 0.05; None without a `verdict`.
+    `in_domain`: True if such loads were served and their operations timed; `extrapolated`: the reasons if
+    it is False, in words.
     """
 
     model: str
@@ -132,7 +134,7 @@ class ServingConfig(Result):
 
     @property
     def headroom(self) -> float | None:
-        """The fraction by which the rate of the row can rise within the limits."""
+        """The fraction by which the request rate can rise within the limits; None if it is not known."""
         rate, most = self.request_rate, self.headroom_rate
         return most / rate - 1.0 if rate and most else None
 
@@ -142,13 +144,13 @@ class ServingConfig(Result):
         return Split(self.tensor_parallel, self.expert_parallel, self.attention_data_parallel)
 
     def time(self, name: str, percentile: int | None) -> float | None:
-        """ms of "tpot", "ttft" or "e2e" at a percentile; None: the mean."""
+        """The time "tpot", "ttft" or "e2e" in ms, at a percentile; `percentile` None: the mean."""
         name = name if percentile is None else f"{name}_p{percentile}"
         asked = (self.percentiles_ms or {}).get(name)
         return asked or getattr(self, f"{name}_ms", None)
 
     def token_times(self, percentile: int | None) -> TokenTimes:
-        """The times that can have a limit, at a percentile; None: the means."""
+        """The times per output token and to the first token, at a percentile; None: the means."""
         ends = {"tpot": self.tpot_interval_ms, "ttft": self.ttft_interval_ms}
         if percentile is not None:
             ends = {t: (self.intervals_ms or {}).get(f"{t}_p{percentile}") for t in ends}
@@ -158,8 +160,8 @@ class ServingConfig(Result):
         )
 
     def off(self, asked: ServingQuestion) -> float:
-        """The logarithm of the largest factor of a time to its limit; infinite if the row cannot serve, or
-        is on more GPUs than asked for.
+        """The logarithm of the largest ratio of a time, or of the rate, to its limit; infinite if the row
+        cannot serve its load or has more GPUs than allowed.
         """
         if not self.fits or self.saturated or self.gpus > (asked.gpus or MOST_GPUS):
             return math.inf
@@ -170,13 +172,13 @@ class ServingConfig(Result):
         return self.off(asked) <= 0.0
 
     def may_keep(self, asked: ServingQuestion) -> bool:
-        """True if the row may keep the limits, by its intervals."""
+        """True if a part of each interval keeps its limit; False if the question asks for sure rows."""
         return asked.sure is None and self.off(asked) < math.inf and self.is_sure(asked, 0)
 
     def _limited(self, asked: ServingQuestion) -> list[LimitedValue]:
-        """The times that have a limit, at the percentile asked for, and last the rate.
+        """The times with a limit, at the percentile of the question, then the request rate.
 
-        The limit of the rate is `drained_rate`; its interval comes from that of the largest rate.
+        The limit of the rate is `drained_rate`; its interval follows from `largest_rate_interval`.
         """
         token, first = self.token_times(asked.percentile)
         times = ("tpot", token, asked.max_tpot_ms), ("ttft", first, asked.max_ttft_ms)
@@ -190,7 +192,7 @@ class ServingConfig(Result):
         return found
 
     def excesses(self, asked: ServingQuestion) -> list[Excess]:
-        """Return how far each time with a limit is from it."""
+        """The ratio of each time with a limit to its limit; with `sure` the ratio of its upper end."""
         of = {"tpot": "a token", "ttft": "to the first token"}
         found = list[Excess]()
         for name, value, ends, limit in self._limited(asked):
@@ -203,14 +205,14 @@ class ServingConfig(Result):
         return found
 
     def _served_words(self, asked: ServingQuestion) -> str:
-        """The rate at which a queue drains, surely if that is asked for, in words."""
+        """The largest rate at which a queue drains, in words; with `sure` the lower end of its interval."""
         sure, most = "", self.drained_rate
         if asked.sure is not None and (ends := self.largest_rate_interval):
             sure, most = "surely ", most * ends[0] / (self.largest_rate or most)
         return f"{digits(most)} requests/s at which a queue {sure}drains"
 
     def judge(self, asked: ServingQuestion) -> dict[str, str]:
-        """Return `verdicts`; {} for a row that is overloaded or has no times."""
+        """Make the field `verdicts`; {} for a row that is overloaded or has no times."""
         is_sure, limited = asked.sure is not None, () if self.saturated else self._limited(asked)
         told = {one.name: one.verdict(is_sure) for one in limited}
         # No time stays where requests pile up; of `sure` a remark says so.
@@ -218,7 +220,7 @@ class ServingConfig(Result):
         return {n: max(word, least, key=VERDICTS.index) for n, word in told.items() if n != RATE}
 
     def verdict_on(self, asked: ServingQuestion) -> str | None:
-        """Return `verdict`."""
+        """Make the field `verdict`."""
         if not asked.has_limits:
             return None
         if self.off(asked) == math.inf:
@@ -227,12 +229,12 @@ class ServingConfig(Result):
         return max(words, key=VERDICTS.index, default="yes")
 
     def is_sure(self, asked: ServingQuestion, end: int = 1) -> bool:
-        """True if the intervals of the times end within the limits; `end` 0: if they begin there."""
+        """True if the upper ends of all intervals are within the limits; `end` 0: if the lower ends are."""
         return all(one.ends[end] <= one.limit for one in self._limited(asked) if one.ends)
 
     def least_sure(self, asked: ServingQuestion) -> tuple[float, bool]:
-        """The probability, to 0.05, that the least sure limit is kept, and True if that limit is the
-        largest rate.
+        """(the probability that the least sure limit is kept, rounded to 0.05; True if that limit is the
+        largest rate).
         """
         # Logarithms of times are normal. A time without an upper end is as wide above as below.
         chances = [(1.0, False)]
@@ -246,7 +248,7 @@ class ServingConfig(Result):
         return round(20.0 * least) / 20.0, is_rate
 
     def over_words(self, asked: ServingQuestion, most: float = math.inf) -> str:
-        """Words on how far a row is over the limit it misses most, at most `most` times."""
+        """Words on how far a row is over the limit that it misses most; "over N times" above `most` = N."""
         times, name, limit = max(self.excesses(asked))
         is_just = times < JUST
         if asked.min_tokens_per_s and name == "tpot":
@@ -259,40 +261,40 @@ class ServingConfig(Result):
 
     @property
     def groups(self) -> int:
-        """The groups of GPUs with requests of their own, in all replicas."""
+        """The number of GPU groups with requests of their own, in all replicas."""
         return self.replicas * self.attention_data_parallel
 
     @property
     def gpus_words(self) -> str:
-        """ "4 GPUs"; "4 x 2 GPUs" of four replicas."""
+        """The number of GPUs in words: "4 GPUs", or "4 x 2 GPUs" for four replicas."""
         several = f"{self.replicas} x {self.gpus // self.replicas} GPUs"
         return several if self.replicas > 1 else plural(self.gpus, "GPU")
 
     @property
     def load_words(self) -> str:
-        """The concurrent requests and the GPUs, in words."""
+        """The load and the GPUs, in words."""
         return f"{self.requests_words} on {self.gpus_words}{self.split_words}"
 
     @property
     def split_words(self) -> str:
-        """Expert parallel and attention data parallel, in words after a number of GPUs; "" for 1."""
+        """Expert parallel and attention data parallel above 1, in words that follow a number of GPUs."""
         numbers = self.split._asdict()
         del numbers["tensor_parallel"]
         return "".join(f", {name.replace('_', ' ')} {n}" for name, n in numbers.items() if n > 1)
 
     @property
     def load(self) -> float:
-        """The requests a second, else those at any time."""
+        """The request rate; without a rate the number of concurrent requests."""
         return self.request_rate or self.concurrency
 
     @property
     def requests_words(self) -> str:
-        """The requests at any time, or a second, in words."""
+        """The load in words: "8 concurrent requests" or "2 requests/s"."""
         return requests_words(self.load, self.request_rate is not None)
 
     @property
     def shortage(self) -> str:
-        """The part of its load that a row serves, in words, or that a queue stays; "" if it serves all."""
+        """Words on the part of the load that a row serves, or on a lasting queue; "" if it serves all."""
         if self.saturated:
             served = digits(self.requests_per_s or 0.0)
             return f"overloaded, serves {served} of {self.request_rate:g} requests/s"
@@ -311,19 +313,19 @@ class ServingConfig(Result):
 
     @property
     def drained_rate(self) -> float:
-        """The requests a second up to which a queue that a burst leaves drains; infinite without a rate."""
+        """The largest request rate at which the queue after a burst drains; infinite without a rate."""
         return min(self.largest_rate or math.inf, self.backlog_rate or math.inf)
 
     @property
     def may_queue(self) -> bool:
-        """True if no time is unbounded, but no queue drains where the largest rate is at its lower end."""
+        """True if all times are bounded, but no queue drains at the lower end of the largest rate."""
         low, _ = self.largest_rate_interval or (math.inf, 0.0)
         piled = (self.request_rate or 0.0) * (self.largest_rate or 0.0) / low > self.drained_rate
         return piled and (self.ttft_interval_ms or (0.0, 0.0))[1] is not None
 
     @property
     def may_pile_up(self) -> bool:
-        """True if requests may pile up: the times surely keep the limits, the rate does not."""
+        """True if the times surely keep the limits, but requests may pile up at this rate."""
         piles = (self.ttft_interval_ms or (0.0, 0.0))[1] is None
         times = {v for n, v in (self.verdicts or {}).items() if n != "ttft" or not piles}
         is_kept = self.fits and not self.saturated and times <= {"yes"}
@@ -331,7 +333,7 @@ class ServingConfig(Result):
 
     @property
     def is_idle(self) -> bool:
-        """True if a row has several replicas, all of them IDLE."""
+        """True if a row has several replicas whose utilization is below IDLE."""
         return self.replicas > 1 and not self.saturated and (self.utilization or 1.0) < IDLE
 
     @property
@@ -341,12 +343,12 @@ class ServingConfig(Result):
 
     @property
     def is_hopeless(self) -> bool:
-        """True if even the most replicas, each with few requests, do not keep the limits."""
+        """True if even the largest possible number of replicas misses the limits."""
         each = self.gpus // self.replicas
         return self.within is False and not self.saturated and self.gpus + each > MOST_GPUS
 
     def words(self, percentile: int | None = None) -> str:
-        """The load, the GPUs, both times at a percentile or the means, the price, the verdict."""
+        """The load, the GPUs, both times at a percentile (None: the means), the price and the verdict."""
         framework = f", {self.framework}" * (self.framework not in self.device)
         where = f"{self.gpus_words} ({plain(self.device)}{framework}){self.split_words}"
         times = self.times_words(percentile)
@@ -361,14 +363,14 @@ class ServingConfig(Result):
 
     @property
     def _price_words(self) -> str:
-        """The price a month under a rate, else of a million tokens, in words; "" if it is not known."""
+        """The price in words, a month under a rate, else for a million tokens; "" if it is not known."""
         if self.request_rate is not None and self.dollars_per_month is not None:
             return f"{dollars(self.dollars_per_month)} a month"
         usd = self.dollars_per_million
         return "" if usd is None else f"{dollars(usd)} a million tokens"
 
     def times_words(self, percentile: int | None = None) -> str:
-        """Both times, at a percentile or the means, in words; if there are none, the reason."""
+        """Both times in words, at a percentile (None: the means); the reason if the row has no times."""
         if self.tpot_ms is None:
             return "does not fit"
         if self.saturated:
@@ -396,18 +398,19 @@ class ServingConfig(Result):
 class ServingAnswer(Result):
     """The answer of `Model.llm`: a row for each configuration, and the best one.
 
-    `device`, `profile`, `framework`, `gpu`: those of its rows; `name`: the device; in a comparison of
-    several models or data types "qwen3-8b on h100-vllm". `parameters`: those of the language model;
-    `active`: those that a token uses. `asked`: the question, whose limits, `percentile`, `sure` and
-    `coverage` are keys in JSON. `best`: the index of the row with the cheapest output tokens within the
-    limits; None if no row keeps them. `bests`: the best of each load. `chosen`: the best row, else the
-    first. `near`: rows that cost less than the best of their rate, or without prices are on fewer GPUs, and
-    miss the limits by less than the error. `surer`: for each best row whose intervals reach over the
-    limits, the cheapest row of its load whose intervals do not. `other_dtypes`: rows with weights of
-    another data type (another checkpoint) that keep the limits and cost at least a tenth less than the best
-    row of their rate: the best of each type, the cheapest first; `surer_other_dtypes`: the same beside
-    `surer`; `surer_at_price`: rows that cost as much as the best row of their rate, or up to a tenth less,
-    and keep the limits more surely. `price_list`: the name of the list of `prices`, and its assumptions.
+    `device`, `profile`, `framework`, `gpu`: as in its rows. `name`: the device; in a comparison of several
+    models or data types a name such as "qwen3-8b on h100-vllm". `parameters`: the number of parameters of
+    the language model; `active`: the number that a token uses. `asked`: the question, whose limits,
+    `percentile`, `sure` and `coverage` are keys in JSON. `best`: the index of the row with the cheapest
+    output tokens within the limits; None if no row keeps them. `bests`: the indices of the best row of each
+    load. `chosen`: the best row; the first row if no row keeps the limits. `near`: rows that miss the
+    limits by less than the error, and cost less than the best row of their rate or, without prices, have
+    fewer GPUs. `surer`: for each best row whose intervals reach over the limits, the cheapest row of its
+    load whose intervals do not. `other_dtypes`: rows with weights of another data type (another checkpoint)
+    that keep the limits and cost at least a tenth less than the best row of their rate: the best of each
+    type, the cheapest first; `surer_other_dtypes`: the same for rows that surely keep the limits, compared
+    with `surer`; `surer_at_price`: rows that cost as much as the best row of their rate, or up to a tenth
+    less, and keep the limits more surely. `price_list`: the name of the price list, with its assumptions.
     `needs`: the GPUs that hold a language model that does not fit, in words. `largest_machine`: the most
     GPUs of one machine in `prices`.
     """
@@ -435,7 +438,7 @@ class ServingAnswer(Result):
     remarks_on: Callable[[ServingConfig], Iterable[str]] | None = field(
         default=None, repr=False, compare=False
     )
-    """Return the warnings on one of the rows."""
+    """A function that returns the warnings on one of the rows."""
     profile: str = ""
     gpu: str = ""
     name: str = ""
@@ -450,7 +453,7 @@ class ServingAnswer(Result):
         return replace(self, served=(row,), best=0, bests=(0,), chosen=row, warnings=told)
 
     def words(self) -> str:
-        """The chosen row in words, and what is unusual in the question."""
+        """The chosen row in words, and the unusual arguments of the question."""
         return "; ".join([self.chosen.words(self.asked.percentile), *self.asked.unusual])
 
     @property
@@ -460,7 +463,7 @@ class ServingAnswer(Result):
 
     @property
     def is_rate_unchecked(self) -> bool:
-        """True for a rate in a framework without served rows at rates."""
+        """True if requests arrive at a rate and the framework was never compared at rates."""
         return bool(self.asked.request_rate) and not framework_row(self.framework).is_rate_checked
 
     def rows(self) -> list[dict[str, Any]]:
@@ -469,7 +472,7 @@ class ServingAnswer(Result):
 
 
 def requests_words(load: float, is_rate: bool) -> str:
-    """Requests a second, or at any time, in words."""
+    """A load in words: requests a second (`is_rate`), or concurrent requests."""
     if is_rate:
         return f"{load:g} request{'s' * (load != 1)}/s"
     return plural(int(load), "concurrent request")
@@ -483,12 +486,12 @@ def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingCon
 def rank(
     row: ServingConfig, asked: ServingQuestion, is_rate_unchecked: bool = False
 ) -> tuple[Any, ...]:
-    """A sort key: the row with the cheapest tokens comes first, without prices that with the most tokens/s
-    a GPU.
+    """A sort key: the row with the cheapest tokens comes first; without prices, the row with the most
+    tokens/s for each GPU.
 
-    Ties are decided in this order: a framework whose rates were checked, the highest chance to keep the
-    limits, a timed load and timed operations, the highest rate that keeps the limits, the shortest times,
-    the fewest GPUs.
+    Ties are decided in this order: a framework that was compared at rates, limits that are surely kept, the
+    highest chance to keep the limits, a timed load and timed operations, the highest rate that keeps the
+    limits, the shortest times, the fewest GPUs.
     """
     dollars = row.dollars_per_million or None  # price 0 counts as no price
     cost = -(row.tokens_per_s_gpu or 0.0) if dollars is None else dollars

@@ -36,46 +36,51 @@ WIDTHS = FrameworkOverheads(
     kernel_ms=1e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=1.5e-3, experts_ms=5e-3, exchange_ms=3e-3,
     step_ms=0.3, parallel_ms=0.3, small=0.5, front_ms=20.0, poll_steps=10.0, level=0.2,
 )  # fmt: skip
-"""Prior widths: a change by its width costs the fit as much as a row that is off by OFF_TPOT. The width of
-`level` is one of its logarithm; it is divided by sqrt(1 + FEW / rows)."""
+"""Prior widths: an overhead that moves by its width costs the fit as much as a row that is off by OFF_TPOT.
+The width of `level` belongs to its logarithm, and is divided by sqrt(1 + FEW / rows)."""
 FEW = 2
 MOST_OVERHEADS = FrameworkOverheads(
     kernel_ms=0.05, fp8_ms=0.05, block_ms=0.05, fp4_ms=0.05, experts_ms=0.1, exchange_ms=0.05,
     step_ms=5.0, parallel_ms=5.0, small=12.0, front_ms=40.0, poll_steps=60.0, level=2.5,
 )  # fmt: skip
-"""Upper bounds. Some served rows have a `front_ms` of hundreds, as their server was not warm."""
+"""Upper bounds of the fit; cold servers in some served rows would fit a `front_ms` of hundreds."""
 POLLS, LEVEL = map(FrameworkOverheads.__struct_fields__.index, ("poll_steps", "level"))
 """The indices of `poll_steps` and `level` in FrameworkOverheads."""
 OFF_TPOT, OFF_TTFT = 0.05, 0.2
 A_GROUP = 40
-"""Rows of one language model and data type beyond which more rows add no weight."""
+"""Rows of one language model and data type that count fully; more rows add no weight."""
 SPREADS = {"served": (0.16, 0.4), "timed": UNSEEN, "sheet": (0.22, 0.6)}
-"""Half widths (tpot, ttft) of the interval of CALIBRATED_AT, as logarithms, by the data known of a GPU."""
+"""Half widths (tpot, ttft), as logarithms, of intervals with coverage CALIBRATED_AT, by the data that a GPU
+has."""
 LEAST_SERVED = 10
 FOLDS = 5
-"""Parts of the rows that `left_out` leaves out in turn if they are of one or two groups."""
+"""Number of parts into which `left_out` divides the rows of only one or two groups."""
 MOST_OFF = math.log(2.5)
-"""Median error of served rows, a logarithm, above which they must come from another GPU."""
+"""Median |log(predicted / measured)| above which the served rows must come from another GPU."""
 FAR = math.log(1.4)
-"""Median error above which the tensor parallel or the data type may be wrong."""
+"""Median |log(predicted / measured)| above which a remark says that the tensor parallel or the data type
+may be wrong."""
 FIRST_FAR = 0.5
 """Median relative error of first tokens above which unknown lengths of requests get a remark."""
 WAITING, LONGER = 0.5, 2.0
 """A request waits for memory if its first token takes more than WAITING times its output tokens, and more
-than LONGER times what prompts explain. Such rows say nothing about the overheads."""
+than LONGER times its predicted time. Such rows say nothing about the overheads."""
 FEW_REQUESTS = 8.0
-"""Concurrency above which prompts wait for each other, so that first tokens tell less of `poll_steps`."""
+"""Above this concurrency prompts wait for each other, and times to the first token tell less about
+`poll_steps`."""
 COLD = 10.0
-"""A server was not warm if the first token takes COLD times what prompts explain; its time is unknown."""
+"""A server was not warm if its first token takes COLD times the predicted time; the row's ttft is then
+ignored."""
 
 
 @dataclass(frozen=True)
 class ServedTimes:
     """Served rows with the parts of their times, as (rows,) arrays; `group`: language model and data type.
 
-    `tpot_parts`, `ttft_parts`: (rows, PARTS + STARTS) of the times per output token, and to the first one.
-    `step_parts`: parts of a step without prompts. `capacity`: the requests whose caches fit. `polls`: True
-    if servers of such a decoder may look for new requests at intervals. `server`: the server of each row.
+    `tpot_parts`, `ttft_parts`: (rows, STEP_PARTS + STARTS) parts of the times per output token and to the
+    first token. `step_parts`: parts of a step without prompts. `capacity`: the requests whose caches fit.
+    `polls`: True if servers of such a decoder may look for new requests at intervals. `server`: the server
+    of each row.
     """
 
     tpot_parts: np.ndarray
@@ -94,13 +99,13 @@ class ServedTimes:
         return ServedTimes(*(column[which] for column in vars(self).values()))
 
     def found(self, overheads: FrameworkOverheads) -> tuple[np.ndarray, np.ndarray]:
-        """(rows,) ms per output token, and to the first one, with these overheads."""
+        """(rows,) predicted ms per output token, and (rows,) to the first token, with these overheads."""
         each = each_ms(overheads)
         waiting = overheads.front_ms + overheads.poll_steps * (self.step_parts @ each)
         return self.tpot_parts @ each, waiting + self.ttft_parts @ each
 
     def off(self, overheads: FrameworkOverheads) -> np.ndarray:
-        """(2, rows) log(predicted / measured) of tpot and ttft; nan: the row has no ttft."""
+        """(2, rows) log(predicted / measured) of tpot and ttft; nan if a row has no ttft."""
         known = np.where(self.ttft_ms > 0, self.ttft_ms, np.nan)
         return np.log(np.array(self.found(overheads)) / [self.tpot_ms, known])
 
@@ -116,7 +121,7 @@ def by_deployment(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
 def timed_of(
     section: ServingSection, rows: Sequence[ServedRow], overheads: FrameworkOverheads | None = None
 ) -> ServedTimes:
-    """Simulate served rows, deployment by deployment; `overheads`: of the schedule, else the section's."""
+    """Simulate served rows, deployment by deployment, with `overheads` (None: those of the section)."""
     gpu, found = GPU(section), list[Any]()
     for some in by_deployment(rows):
         decoder, servers = find_decoder(some[0].model), dict[Any, Server]()
@@ -163,8 +168,8 @@ def fit_overheads(
 ) -> FrameworkOverheads:
     """Fit the overheads to served rows; they shrink toward `start`.
 
-    A level that rows of one server share is fitted too. Overheads that move far could imitate it at the
-    loads of the rows, but not at others, so a move then costs its square.
+    A `level` that the rows of one server share is fitted too. Other overheads could imitate a level at the
+    loads of these rows, but not at other loads, so the fit then penalizes their squared moves.
     """
     names, numbers = np.unique(timed.group, return_inverse=True)
     weight = np.sqrt(np.minimum(1.0, A_GROUP / np.bincount(numbers, minlength=len(names))))[numbers]
@@ -205,7 +210,7 @@ def fit_overheads(
 
 
 def _shares_level(timed: ServedTimes, start: FrameworkOverheads) -> bool:
-    """True if rows differ more from `start` than from each other."""
+    """True if the rows share a level: their errors with `start` are alike and far from 0."""
     off = np.log(timed.tpot_ms / timed.found(start)[0])
     middle = np.median(off)
     differ = 1.4826 * float(np.median(np.abs(off - middle)))
@@ -213,9 +218,9 @@ def _shares_level(timed: ServedTimes, start: FrameworkOverheads) -> bool:
 
 
 def left_out(timed: ServedTimes, start: FrameworkOverheads, one_server: bool = True) -> np.ndarray:
-    """(2, rows) log(predicted / measured) of tpot and ttft, by fits without the row's group.
+    """(2, rows) log(predicted / measured) of tpot and ttft, where each row is held out with its group.
 
-    With one or two groups the fits leave out a range of loads instead. nan: the row has no ttft.
+    With only one or two groups, ranges of loads are held out instead. nan: the row has no ttft.
     """
     names, parts = np.unique(timed.group, return_inverse=True)
     if len(names) <= 2:
@@ -233,9 +238,9 @@ def left_out(timed: ServedTimes, start: FrameworkOverheads, one_server: bool = T
 def spread_of(
     off: np.ndarray, before: tuple[float, float] = SPREADS["served"]
 ) -> tuple[float, float]:
-    """Half widths of the intervals of CALIBRATED_AT of (tpot, ttft), as logarithms.
+    """Half widths (tpot, ttft), as logarithms, of intervals with coverage CALIBRATED_AT.
 
-    `off`: the errors from `left_out`. `before`: the spread without these rows, with the weight of
+    `off`: the errors from `left_out`. `before`: the half widths without these rows, which count as much as
     LEAST_SERVED rows.
     """
 
@@ -249,7 +254,7 @@ def spread_of(
 
 
 def types_words(section: ServingSection, rows: Sequence[ServedRow]) -> str:
-    """Name the data types assumed for benchmarks that do not state them; "" if all do."""
+    """Name the data types assumed for benchmarks that state none; "" if all benchmarks state them."""
     taken: dict[str, None] = {}
     for row in (row for row in rows if not isinstance(row.row, Row) and not row.dtype):
         one = deployment_of(section, find_decoder(row.model), row.tensor_parallel)
@@ -273,7 +278,7 @@ def percentiles_of(
 
 
 def percentile_words(rows: Sequence[ServedRow]) -> str:
-    """Name the percentiles in rows, to which nothing is fitted; "" without any."""
+    """A remark that the percentiles in rows are not fitted; "" if the rows have none."""
     names = ", ".join({name: None for row in rows for name in percentiles(row)})
     return f"percentiles are compared by `lolat evaluate`, not fitted: {names}" if names else ""
 
@@ -285,9 +290,9 @@ def served_by(
 
     `one_server`: the rows are of one server, whose level is fitted.
 
-    Decoders in OWN_FITS have fits of their own, which start from the fit to the others. Their rows with
-    attention data parallel count only if there are no others. Rows of an earlier fit count too, each once.
-    InputError if the rows cannot come from this GPU.
+    Each kind of decoder in OWN_FITS has its own fit, which starts from the common one. In the common fit,
+    rows with attention data parallel count only if there are no others. Rows of an earlier fit count too,
+    each once. InputError if the rows cannot come from this GPU.
     """
     several, said = dict[str, list[ServedRow]](), list[str]()
     for row in rows:

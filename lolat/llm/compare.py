@@ -22,34 +22,33 @@ from lolat.parameters import check_names
 from lolat.units import by_text, dollars, names_in, plural
 
 MOST_TOLD = 4
-"""The most devices of a comparison that shows all rows, headroom and warnings."""
+"""A comparison of at most so many devices shows all rows, headroom and warnings."""
 LITTLE_MORE, MUCH_MORE, MORE = 1.1, 1.25, 1.1
-"""(price, requests, requests): another row is roomier if it costs at most the first factor times the
-cheapest and serves at least the second factor times its requests; the third factor counts at the same
-price."""
+"""A row is roomier if it costs at most LITTLE_MORE times the cheapest row and serves MUCH_MORE times its
+requests; at the same price, or below it, MORE times is enough."""
 OF_SPLITS = frozenset(["tensor-parallel", "expert-parallel", "attention-data-parallel"])
-"""Codes of errors: a language model in a data type that cannot be split so."""
+"""Codes of errors that say that a language model in a data type cannot be split as asked."""
 
 
 @dataclass(frozen=True, repr=False)
 class ComparedModels(Result):
     """Language models on devices, under the same load: concurrent requests, or requests at a rate.
 
-    `answers`: a `ServingAnswer` of each device within the limits, whose `chosen` row is the best; of
-    several language models an answer for each on each device, with the `name` "qwen3-8b on h100-vllm"; of
-    several data types one for each, "qwen3-8b in fp8 on h100-vllm". Such a name then stands for the device.
-    `cheapest`: the device with the lowest price of a million tokens, None without prices. `fastest`: the
-    device with the shortest time per output token, at the percentile asked for. For several loads these
-    three belong to the largest load that the most devices serve; `by_load` has the best row of each device
-    under each load, and `words` tells all. `left_out`: reasons why other devices have no answer, by device,
-    the nearest to the limits first. `surer`, `near`, `other_dtypes`, `price_lists`: those of the answers,
-    by device. `warnings`: remarks on the rows.
+    `answers`: a `ServingAnswer` of each device that keeps the limits, with its best row as `chosen`. If
+    there are several language models or data types, there is an answer for each of them on each device, and
+    its `name`, such as "qwen3-8b in fp8 on h100-vllm", stands for the device. `cheapest`: the device with
+    the lowest price of a million tokens, None without prices. `fastest`: the device with the shortest time
+    per output token, at the percentile asked for. For several loads these three belong to the largest load
+    that the most devices serve. `by_load`: the best row of each device under each load. `words` describes
+    every load. `left_out`: reasons why other devices have no answer, by device, the nearest to the limits
+    first. `surer`, `near`, `other_dtypes`, `price_lists`: these fields of the answers, by device.
+    `warnings`: remarks on the rows.
 
     The limits, `percentile`, `sure` and `coverage` of the question are keys in JSON.
     """
 
     full: Mapping[str, ServingAnswer]
-    """The full answers."""
+    """The answers with all their rows."""
     left_out: Mapping[str, str]
     asked: ServingQuestion
     remarks: tuple[str, ...] = ()
@@ -94,7 +93,9 @@ class ComparedModels(Result):
         return {n: row for n, row in rows.items() if row.dollars_per_million is not None}
 
     def leaders(self, rows: Mapping[str, ServingConfig]) -> dict[str, str | None]:
-        """The cheapest and the fastest device of rows under one load; None if there is none."""
+        """{"cheapest": device, "fastest": device} of rows under one load; None if no price is known, or
+        there is no row.
+        """
         unchecked = {n: of.is_rate_unchecked for n, of in self.full.items()}
         usd = {n: rank(row, self.asked, unchecked[n]) for n, row in self.priced(rows).items()}
         ms = {n: row.time("tpot", self.asked.percentile) or math.inf for n, row in rows.items()}
@@ -102,7 +103,7 @@ class ComparedModels(Result):
         return {"cheapest": cheapest, "fastest": fastest}
 
     def least_a_month(self, priced: Mapping[str, ServingConfig]) -> str:
-        """The device with the lowest price a month; `rank` decides among equal ones."""
+        """The device with the lowest price a month; if several have it, the surest, then the fastest."""
 
         def worth(name: str) -> tuple[Any, ...]:
             row = priced[name]
@@ -113,14 +114,14 @@ class ComparedModels(Result):
         return min(priced, key=worth)
 
     def sure_rows(self, rows: Mapping[str, ServingConfig]) -> dict[str, ServingConfig]:
-        """The rows of the same load that keep the limits with their whole intervals, by device."""
+        """The rows of one load whose whole intervals keep the limits, by device; includes `surer` rows."""
         loads = {row.load for row in rows.values()}
         sure = {n: r for n, r in rows.items() if r.is_sure(self.asked)}
         return sure | {n: r for n, more in self.surer.items() for r in more if r.load in loads}
 
     def roomier(self, rows: Mapping[str, ServingConfig]) -> str | None:
-        """The device that serves the most requests a second, of rows under one load that cost little more
-        than the cheapest; None if none serves many more.
+        """The device that serves the most requests a second among those that cost little more than the
+        cheapest, under one load; None if no device serves many more.
         """
         best = rows.get(self.leaders(rows)["cheapest"] or "")
         if best is None or not best.headroom_rate or not best.dollars_per_hour:
@@ -174,11 +175,11 @@ class ComparedModels(Result):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The warnings, each once, behind the names of its devices."""
+        """The warnings, each once, after the names of its devices."""
         return (*self.warnings_of(self.full), *self.slow_links)
 
     def warnings_of(self, names: Collection[str]) -> tuple[str, ...]:
-        """The warnings on some devices, each once, behind the names of its devices."""
+        """The warnings on some devices, each once, after the names of its devices."""
         told = ((name, remark) for name in names for remark in self.full[name].warnings)
         each = (f"{', '.join(of)}: {remark}" for remark, of in by_text(told).items())
         return (*self.remarks, *each)
@@ -203,7 +204,7 @@ def _none_within(
     links: Sequence[str],
     made: ComparedModels,
 ) -> AnswerIsNo:
-    """The error if no device keeps the limits: the nearest device first."""
+    """The error if no device keeps the limits; the device nearest to them comes first."""
     first, *others = skipped
     if skipped.keys() == noes.keys() and all(map(_is_hopeless, noes.values())):
         further = f"{plural(len(others), 'device')} further off: --json has why"
@@ -233,9 +234,9 @@ def compare(
     """Ask several devices the same question about one or several language models.
 
     `devices`: the method `Model.llm` of each device, by name; `config`: see `find_decoders`; `question`:
-    the arguments of the method, `dtype` one or several with commas. `left_out`: reasons why other devices
-    are not asked. The rows have the load that the most devices serve, of several such loads the largest.
-    AnswerIsNo if no device holds the language model within the limits; InputError if no device can answer.
+    the arguments of the method; `dtype` may be several, with commas. `left_out`: reasons why other devices
+    are not asked. The answers are compared under the largest load that the most devices serve. AnswerIsNo
+    if no device holds the language model within the limits; InputError if no device can answer.
     """
     check_names(ServingQuestion, question)
     given = question.get("dtype", "")
@@ -285,8 +286,8 @@ def compare(
 
 
 def _briefly(made: ComparedModels, refusals: Mapping[str, Refusal]) -> dict[str, str]:
-    """The reasons of devices without an answer, for a comparison with priced ones: an offer of another data
-    type is left out if it has no price or costs as much.
+    """The reasons why devices have no answer, without their offers of another data type that have no price
+    or cost at least as much as the cheapest device. {} without a cheapest device.
     """
     best = made.best_rows.get(made.cheapest or "")
     if best is None or not best.dollars_per_hour:
@@ -303,7 +304,7 @@ def _asks(
     devices: Mapping[str, Callable[..., ServingAnswer]], config: Any, types: Sequence[str],
     question: Mapping[str, Any],
 ) -> dict[str, Callable[[], ServingAnswer]]:  # fmt: skip
-    """The question about each language model in each data type on each device, by its name."""
+    """A call for each language model in each data type on each device, by its name in the comparison."""
     choices = {
         f"{model} in {dtype}" if len(types) > 1 else model: (decoder, dtype)
         for model, decoder in find_decoders(config).items()
