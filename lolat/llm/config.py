@@ -30,7 +30,7 @@ EXPECTED = "expected the config.json that was published with a language model"
 MODELOPT_FILE = "hf_quant_config.json"
 """The file that NVIDIA's tools write beside a config.json."""
 OLD = ("quantize_config.json", "quant_config.json")
-"""Files that old GPTQ and AWQ tools write. Servers read them only if they are told the method."""
+"""Files that old GPTQ and AWQ tools write. Servers read them only if an option names the method."""
 _NO_TOWERS = ("text_config", "quantization_config", "generation_config")
 Size = Annotated[int, msgspec.Meta(ge=1, le=2**24)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
@@ -39,13 +39,15 @@ _REQUIRED: Any = object()
 
 
 class Config:
-    """A configuration. It checks each key that is read; a null counts as missing."""
+    """A configuration of a decoder. It checks each value that is read; a null counts as missing."""
 
     def __init__(self, given: Mapping[str, Any], source: str) -> None:
         self.given, self.source = given, source
 
     def get(self, keys: str, shape: Any = Size, default: Any = _REQUIRED) -> Any:
-        """The value of the first key that has one; `keys` are divided by |, `shape` is a type."""
+        """The value of the first of `keys` (divided by |) that has a value; `shape`: the type to convert it
+        to.
+        """
         for key in keys.split("|"):
             if (value := self.given.get(key)) is not None:
                 try:
@@ -58,7 +60,7 @@ class Config:
         return default
 
     def changed(self, given: Mapping[str, Any]) -> Config:
-        """Another configuration with the same source in its messages."""
+        """A configuration of other keys whose messages name the same source."""
         return Config(given, self.source)
 
     def part(self, keys: str) -> Config:
@@ -66,7 +68,7 @@ class Config:
         return self.changed(self.get(keys, dict[str, Any], {}))
 
     def refused(self, why: str, code: str = "decoder-config", hint: str = EXPECTED) -> InputError:
-        """The error for a configuration that cannot be read."""
+        """The error that says `why` this configuration cannot be read."""
         return InputError(f"{self.source}: {why}; {hint}", code=code, why=why)
 
 
@@ -74,10 +76,11 @@ class _Kind(NamedTuple):
     """The differences of an architecture from Llama; most fields name keys of its configuration.
 
     `defaults`: values of keys that files may leave out; other keys of `_OF_SOME` are ignored. `biases`: the
-    keys for query, key and value, for attention's output, for the feed-forward; "yes": always, "": never.
-    `window`: the key of the window; "": only `layer_types` gives windows. `width`, `expert_width`: the
-    keys of both widths; "": no experts. `shared_width`: the keys whose product is the width of the shared
-    experts. `same`: fields of `Decoder` that all its models share. `latent`: it has latent attention.
+    three keys that turn biases on: of query, key and value; of attention's output; of the feed-forward
+    ("yes": always, "": never). `window`: the key of the window; "": only `layer_types` gives windows.
+    `width`, `expert_width`: the keys of the widths of feed-forward and experts; "": no experts.
+    `shared_width`: the keys whose product is the width of the shared experts. `same`: fields of `Decoder`
+    that are equal in all its models. `latent`: True for latent attention.
     """
 
     defaults: Mapping[str, Any] = {}
@@ -191,15 +194,15 @@ _OTHERS = {
     "needs layers with a state": ".*mamba2?|jamba|bamba|zamba2?|falcon_h1|nemotron_h"
     "|granitemoehybrid|recurrent_gemma|rwkv|xlstm",
 }  # fmt: skip
-"""The reason to refuse an architecture -> a pattern that matches its names."""
+"""The reason to refuse architectures -> a pattern of their names."""
 
 
 def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
     """Read a decoder from a `config.json`, a folder that holds one, or its content as a mapping.
 
-    A multimodal model's decoder is its `text_config`. InputError, with a code: "no-decoder-config" (no
-    such file, no JSON, no configuration), "unknown-decoder" (an unknown architecture), "decoder-config" (a
-    value is missing, impossible or contradicts another), "decoder-dtype" (an unknown data type).
+    A multimodal model's decoder is its `text_config`. InputError, with a code: "no-decoder-config" (no such
+    file, no JSON, no configuration), "unknown-decoder" (an unknown architecture), "decoder-config" (a value
+    is missing or impossible, or contradicts another), "decoder-dtype" (an unknown data type).
     """
     given, name, shown = _given(source)
     whole, inner = given, given.get("text_config")
@@ -254,8 +257,8 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
 
 
 def _named_as_llama(config: Config) -> Mapping[str, Any]:
-    """MPT's configuration with Llama's keys; `positions`: learned ones, none where ALiBi is on; `gated`:
-    True for a feed-forward with a gate. Keys are those of llm-foundry.
+    """MPT's configuration, as llm-foundry writes it, with Llama's keys. Added keys: `positions`, the number
+    of learned positions (0 with ALiBi), and `gated`, True for a feed-forward with a gate.
     """
     attention, feed = config.part("attn_config"), config.part("ffn_config")
     given = {key: config.given.get(name) for key, name in _MPT.items()}
@@ -300,12 +303,12 @@ def _is_tower(key: str, value: Any) -> bool:
 
 
 _STRETCHED = ("yarn", "linear", "dynamic")
-"""Types of scaled positions whose `factor` multiplies the longest sequence. Files of other types, and
-Gemma 3, state max_position_embeddings scaled already."""
+"""Types of scaled positions whose `factor` multiplies the longest sequence. Files of other types, and of
+Gemma 3, state a max_position_embeddings that is scaled already."""
 
 
 def _context(config: Config) -> int:
-    """The tokens of the longest sequence, as vLLM does; 0: not stated."""
+    """The tokens of the longest sequence, computed as in vLLM; 0: not stated."""
     longest: int = config.get("max_position_embeddings", Size, 0)
     scaling = config.part("rope_scaling|rope_parameters")
     is_stretched = str(config.given["model_type"]).startswith("gemma3")
@@ -317,7 +320,7 @@ def _context(config: Config) -> int:
 
 
 def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
-    """The configuration, the language model's name or "", and the source for messages."""
+    """(the configuration, the language model's name or "", the source to name in messages)."""
     if isinstance(source, Mapping):
         given = msgspec.to_builtins({**source}, enc_hook=str)  # transformers leaves enumerations
         return given, "", "the configuration"

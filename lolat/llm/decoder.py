@@ -1,6 +1,6 @@
-"""A decoder: its layers, its parameters, bytes of its weights and of its cache.
+"""A decoder: its layers, its parameters, the bytes of its weights and of its cache.
 
-Image towers, heads that draft tokens, and the correction of a router's scores are not counted.
+Image towers, heads that draft tokens, and the bias that corrects a router's scores are not counted.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from lolat.errors import InputError, arg
 
 MXFP4 = 0.5 + 1 / 32
 GROUP = 128
-"""Elements that share a scale in int4_wo."""
+"""Number of elements that share a scale in int4_wo."""
 WEIGHT_BYTES = {
     "bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0 + 4 / 128**2, "nvfp4": 0.5 + 1 / 16,
     "w4a16_mxfp4": MXFP4, "w4a8_mxfp4_mxfp8": MXFP4, "int4_wo": 0.5 + 2 / GROUP, "fp8_wo": 1.0,
 }  # fmt: skip
-"""Bytes of a matrix element and its part of the scales, by data type as in tables of operations."""
+"""Bytes of a matrix element with its part of the scales, by data type (names as in tables of
+operations)."""
 BLOCK = 128
-"""Rows, and columns, of a matrix that share a scale in fp8_block."""
+"""BLOCK x BLOCK elements of a matrix share a scale in fp8_block."""
 DTYPES = tuple(d for d in WEIGHT_BYTES if "mxfp4" not in d and d != "fp8_wo")
-"""Data types that a question can ask for; experts are in MXFP4 only if published so, and fp8_wo is FP8 on a
-GPU that does not compute it."""
+"""Data types that a question can ask for. Not among them: MXFP4, which only experts published in it have,
+and fp8_wo, FP8 weights on a GPU that does not compute FP8."""
 CACHE_BYTES = {"bfloat16": 2, "fp8": 1}
 
 
@@ -30,9 +31,9 @@ CACHE_BYTES = {"bfloat16": 2, "fp8": 1}
 class LayerGroup:
     """Equal layers of a decoder.
 
-    `window`: the most tokens that a token attends to, itself included; 0: all before it. `linear`: a gated
-    delta network takes the place of attention. `unquantized`: parts that stay bfloat16 in a quantized
-    decoder: attention, feed_forward, experts.
+    `window`: the most tokens that a token attends to, itself included; 0: all earlier ones. `linear`: True
+    if a gated delta network takes the place of attention. `unquantized`: the parts, of attention,
+    feed_forward and experts, that stay bfloat16 in a quantized decoder.
     """
 
     number: int
@@ -44,9 +45,11 @@ class LayerGroup:
 
 @dataclass(frozen=True)
 class Latent:
-    """Multi-head latent attention: elements of latent queries, of the latent vector, and of a head's parts.
+    """Multi-head latent attention: the number of elements of each of its vectors.
 
-    `query_rank`: 0, queries come from the input. `rope`: rotated, shared by the keys of all heads.
+    `query_rank`: of a latent query; 0: queries come from the input. `rank`: of the latent vector. `nope`,
+    `rope`: of the two parts of a key; the rotated part `rope` is shared by all heads. `value`: of a head's
+    value.
     """
 
     query_rank: int
@@ -58,7 +61,7 @@ class Latent:
 
 @dataclass(frozen=True)
 class Linear:
-    """A gated delta network: heads and their sizes, and the tokens that its convolution sees."""
+    """A gated delta network: its heads, their sizes, and the tokens that its convolution spans (`taps`)."""
 
     k_heads: int
     k_dim: int
@@ -68,12 +71,12 @@ class Linear:
 
     @property
     def widths(self) -> tuple[int, int]:
-        """Elements of all queries and keys, and of all values."""
+        """(elements of all queries and keys of a token, elements of all its values)."""
         return 2 * self.k_heads * self.k_dim, self.v_heads * self.v_dim
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a sequence keeps in a layer: states in single precision, inputs of the convolution."""
+        """Bytes that a sequence keeps in a layer: the states in float32, the inputs of the convolution."""
         return 4 * self.k_dim * self.widths[1] + 2 * (self.taps - 1) * sum(self.widths)
 
 
@@ -83,22 +86,22 @@ class Decoder:
 
     `kinds`: its layers, in the order in which each kind first occurs. `intermediate`: the width of the
     feed-forward in layers without experts; 0: there is no such layer. `tied`: the head is the embedding.
-    `context`: tokens of the longest sequence; 0: not stated. `positions`: learned positions; 0: they are
-    rotated. `experts`: routed experts of a layer, of which a token takes `top_k`. `shared_width`: the width
-    of the shared experts, which all tokens take.
+    `context`: tokens of the longest sequence; 0: not stated. `positions`: the number of learned positions;
+    0: rotary positions. `experts`: routed experts of a layer; each token uses `top_k` of them.
+    `shared_width`: the width of the shared experts, which all tokens use.
 
-    `gated`: a feed-forward has three matrices (gate, up, down), else two. `fused`: as published, query, key
-    and value are one product, and so are gate and up. `feed_forward_bias`: experts and their router have
-    biases too. `sinks`: attention has one learned number a head. `norms`: normalizations of a layer,
-    without those of query and key; `wide_norm`: their weights multiply in float32. `head_norm`: query and
-    key are normalized by "head" or as a "whole"; "": they are not. `output_gate`: attention's output has a
-    gate, as wide as its queries. `score_cap`, `logit_cap`: a tanh limits the scores of attention, and the
-    logits.
+    `gated`: a feed-forward has three matrices (gate, up, down), else two. `fused`: the published weights
+    have one matrix for query, key and value, and one for gate and up. `feed_forward_bias`: experts and
+    their router have biases too. `sinks`: attention has a learned number for each head. `norms`:
+    normalizations of a layer, not counting `head_norm`; `wide_norm`: their weights multiply in float32.
+    `head_norm`: query and key are normalized by "head" or as a "whole"; "": not at all. `output_gate`:
+    attention's output has a gate, as wide as its queries. `score_cap`: a tanh limits the scores of
+    attention; `logit_cap`: a tanh limits the logits.
 
-    `latent`: latent attention, whose cache is not split over GPUs. `dtype`, `expert_dtype`: as published;
-    half and single precision are served in two bytes. `group`: elements in int4_wo that share a scale,
-    along the inputs of a product. `kv_dtype`: data type of the cache; "": not stated. `towers`: keys of a
-    multimodal model's other parts, which have no weights and no time here.
+    `latent`: latent attention; its cache is not split over GPUs. `dtype`, `expert_dtype`: the published
+    data types; half and single precision are served as "bfloat16". `group`: elements that share a scale in
+    int4_wo, along the inputs of a product. `kv_dtype`: data type of the cache; "": not stated. `towers`:
+    keys of a multimodal model's other parts, which have no weights and no time here.
     """
 
     name: str
@@ -141,25 +144,25 @@ class Decoder:
 
     @property
     def kind(self) -> str:
-        """ "latent", "linear", "experts" or "dense"."""
+        """The kind of decoder: "latent", "linear", "experts" or "dense"."""
         if self.latent or self.linear:
             return "latent" if self.latent else "linear"
         return "experts" if self.experts else "dense"
 
     @property
     def has_mxfp4(self) -> bool:
-        """True if its experts were published in MXFP4."""
+        """True if the experts were published in MXFP4."""
         return self.expert_dtype.endswith("mxfp4")
 
     @property
     def tower_remark(self) -> str:
-        """The remark on its other parts; "" if it has none."""
+        """The remark that a multimodal model's `towers` are not counted; "" without towers."""
         why = "the memory and the time of these parts are not counted"
         told = f"{' and '.join(self.towers)}: {why}; the answer is of the decoder, and of text"
         return told if self.towers else ""
 
     def with_bfloat16(self, part: str) -> Decoder:
-        """This decoder with a part that is not quantized."""
+        """This decoder with one part ("attention", "feed_forward", "experts") unquantized in all layers."""
         kinds = (replace(one, unquantized=one.unquantized | {part}) for one in self.kinds)
         return replace(self, kinds=tuple(kinds))
 
@@ -169,7 +172,7 @@ class Decoder:
         return sum(layer.number for layer in self.kinds)
 
     def projections(self, layer: LayerGroup, parts: int = 1) -> list[tuple[float, float]]:
-        """(n, k) of the products around attention on `parts` GPUs, without `up_projection`."""
+        """(n, k) of each product around attention on one of `parts` GPUs, without `up_projection`."""
         hidden = float(self.hidden)
         if layer.linear and self.linear:
             keys, values = (width / parts for width in self.linear.widths)
@@ -185,12 +188,16 @@ class Decoder:
         return [((1 + self.output_gate) * query + 2 * cached, hidden), (hidden, query)]
 
     def up_projection(self, parts: int = 1) -> tuple[float, float]:
-        """The (n, k) of the product that makes keys and values of latent vectors; (0, 0): none."""
+        """(n, k) of the product that makes keys and values from latent vectors; (0, 0) without latent
+        attention.
+        """
         one = self.latent
         return (self.heads / parts * (one.nope + one.value), float(one.rank)) if one else (0.0, 0.0)
 
     def of_layer(self, layer: LayerGroup) -> dict[str, tuple[int, int]]:
-        """A layer's elements by part: (in the data type of the weights, always in bfloat16)."""
+        """A layer's parameters by part: (number in the data type of the weights, number always in
+        bfloat16).
+        """
         query, cached = self.heads * self.head_dim, self.kv_heads * self.head_dim
         normalized = {"": 0, "head": 2 * self.head_dim, "whole": query + cached}[self.head_norm]
         biases, up = (1 + self.output_gate) * query + 2 * cached, self.up_projection()
@@ -215,7 +222,7 @@ class Decoder:
         return parts
 
     def dense_width(self, layer: LayerGroup) -> int:
-        """The width of a layer's feed-forward, or of its shared experts."""
+        """The width of a layer's feed-forward; in a layer with experts the width of its shared experts."""
         return self.shared_width if layer.experts else self.intermediate
 
     def _feed_forward(self, width: int) -> tuple[int, int]:
@@ -237,17 +244,18 @@ class Decoder:
 
     @property
     def parameters(self) -> int:
-        """All parameters; a head that is the embedding counts once."""
+        """The number of parameters; an embedding that is also the head counts once."""
         return sum(self.parameters_by_part.values())
 
     @property
     def active_parameters(self) -> int:
-        """The parameters that a token uses: all but the experts that it does not take."""
+        """The number of parameters that a token uses: all except the experts that it is not routed to."""
         experts = self.parameters_by_part["experts"]
         return self.parameters - experts + experts * self.top_k // max(self.experts, 1)
 
     def weight_bytes(self, dtype: str = "", expert_dtype: str = "") -> int:
-        """The bytes of all weights; "": as published; experts are in `dtype` if they have none.
+        """The bytes of all weights. `dtype`: "" is the published one; `expert_dtype`: "" is `dtype`, else
+        the published one.
 
         Embedding, head, normalizations, routers, biases and `unquantized` parts stay bfloat16.
         """
@@ -263,23 +271,24 @@ class Decoder:
         return round(size)
 
     def element_bytes(self, dtype: str) -> float:
-        """The bytes of an element of a quantized matrix and its part of the scales.
+        """The bytes of an element of a quantized matrix, with its part of the scales.
 
-        A scale for each output (a group of all its inputs) takes no bytes here.
+        One scale for each output of a matrix is not counted.
         """
         finer = 2 / self.group - 2 / GROUP if dtype == "int4_wo" else 0.0
         return WEIGHT_BYTES[dtype] + finer
 
     @property
     def replicated(self) -> int:
-        """Elements of a layer's matrices that each GPU holds whole: those into the latent spaces."""
+        """Elements of a layer's matrices that each GPU holds whole: the projections into latent spaces."""
         one = self.latent
         return self.hidden * (one.query_rank + one.rank + one.rope) if one else 0
 
     def cache_bytes(self, tokens: int, kv_dtype: str = "bfloat16", parts: int = 1) -> float:
         """The bytes of a sequence's keys and values on each of `parts` GPUs.
 
-        A layer keeps no more than its window; a linear one keeps a state, whatever the tokens.
+        A layer with a window caches no more tokens than the window. A linear layer keeps a state of fixed
+        size.
         """
         attending = [layer for layer in self.kinds if not layer.linear]
         kept = sum(layer.number * min(tokens, layer.window or tokens) for layer in attending)
@@ -295,12 +304,11 @@ class Decoder:
     ) -> None:
         """Raise InputError (code "tensor-parallel") if the decoder cannot be split over `n` GPUs.
 
-        `groups`: how often these GPUs hold all experts. `dtype`, `expert_dtype`: "", the published one. `n`
-        must divide the query heads and all widths. It must divide the key and value heads, or be a multiple
-        of their number.
-        In FP8 with scales for blocks each GPU must have whole blocks (vLLM's validate_fp8_block_shape), and
-        in int4_wo whole groups of inputs where a product's are split (its Marlin kernels; of experts, which
-        have kernels of their own, this is not known).
+        `groups`: the number of copies of all experts that these GPUs hold. `dtype`, `expert_dtype`: "" is
+        the published one. `n` must divide the query heads and all widths, and must divide the number of key
+        and value heads or be a multiple of it. In fp8_block each GPU must have whole blocks (vLLM's
+        validate_fp8_block_shape). In int4_wo each GPU must have whole groups of inputs of the products
+        whose inputs are split (vLLM's Marlin kernels); experts are not checked, as they have other kernels.
         """
         widths = {"feed_forward": self.intermediate, "experts": self.expert_width * groups,
                   "shared experts": self.shared_width}  # fmt: skip

@@ -1,6 +1,6 @@
-"""The domain of answers about serving: loads that were served, operations that were timed, one node.
+"""The measured range of answers about serving: served loads, timed operations, GPUs of one node.
 
-Intervals outside it are wider, as the errors of such times were larger.
+Outside this range intervals are wider, because measured errors are larger there.
 """
 
 from __future__ import annotations
@@ -18,47 +18,48 @@ from lolat.units import percent
 MOST_SERVED = {"requests at once": 512, "tokens of a prompt": 8192, "tokens of an answer": 8192}
 """The largest loads among the served rows that bundled devices are fitted to."""
 DOUBLING = 0.07
-"""Error of log(time) for each doubling beyond the largest served load: the largest, over GPUs and
-frameworks, of fits to up to 8, 16 or 32 requests on rows with up to 16 times as many."""
+"""Error of log(time) for each doubling beyond the largest served load. Measured by fits to rows of up to 8,
+16 or 32 requests, tested on rows of up to 16 times as many; the largest over GPUs and frameworks."""
 UNTIMED = 0.22
-"""Error of log(time) of an untimed operation: that of GPUs known by their data sheet."""
+"""Error of log(time) of an untimed operation; measured on GPUs of which only the data sheet was used."""
 BETWEEN_GB_S = 50.0
 """GB/s in one direction of a GPU's usual link to other machines (InfiniBand NDR)."""
 IN_GROUPS = 0.2
-"""Error of log(time) with attention data parallel: the largest but one of 11 served rows of gpt-oss, to
-which nothing was fitted."""
+"""Error of log(time) with attention data parallel: the second largest error of 11 served rows of gpt-oss,
+which no fit had seen."""
 AT_RATE = 0.17
-"""Largest error of log(time per token) of requests at a rate that do not pile up: the 90 % quantile of rows
-whose language model was held out of the fit, shrunk toward `UNSEEN` as in `spread_of`. Published closed
-loops have larger errors."""
+"""Half width of log(time per token) for requests at a rate that do not pile up: the 90 % quantile of the
+errors of rows whose language model was held out of the fit, shrunk toward `UNSEEN` as in `spread_of`.
+Published rows of concurrent requests have larger errors."""
 TAILS = {"ttft": ((0.3, 0.3), (1.2, 2.2)), "tpot": ((0.12, 0.12), (0.12, 0.65))}
-"""Errors of log(P99), below and above, besides that of log(mean), without and with experts; from the same
-rows. Servers of experts are often cold in the first seconds, and their P99 is then ten times as long. No
-rows have percentiles between P90, whose error is that of the mean, and P99: it rises evenly between them.
+"""Time -> errors of log(P99) that add to the error of log(mean): (below, above) without experts, then with
+experts, from the rows of AT_RATE. Servers of experts are often cold in the first seconds, and their P99 is
+then ten times as long. P90 has the error of the mean; up to P99 the error rises evenly.
 """
 UNCOMPARED = (0.25, 0.5)
-"""Least half widths, as logarithms, of (time per output token, time to the first one) without compared
-served rows: the largest of profiles with compared requests at a rate (H100, vLLM: 0.244 and 0.484)."""
+"""Least half widths, as logarithms, of (time per output token, time to the first token) of a profile that
+was not compared with such served rows: the largest of the profiles that were compared at rates (H100, vLLM:
+0.244 and 0.484)."""
 FEWEST = 10
-"""Least number of served rows at which a bundled profile's own errors count."""
+"""A bundled profile with at least so many served rows has intervals from its own errors."""
 INSIDE = 0.95
-"""Least fraction of a time in timed operations inside the domain, as for other predictions."""
+"""A time is in the measured range if at least this fraction of it is spent in timed operations."""
 OPERATIONS = {
     "gemm": "products", "decode_attention": "attention", "mla_decode": "attention",
     "delta_rule_generation": "attention", "moe": "experts", "all_reduce": "all_reduce",
 }  # fmt: skip
 OF_FIRST = dict.fromkeys(("prefill_attention", "mla_prefill", "delta_rule_context"), "attention")
-"""Operation -> its part of the time of an output token, and of a first one if it differs."""
+"""Operations of a prompt -> their part of the time to the first token."""
 
 
 def is_unseen(gpu: GPU, deployment: Deployment) -> bool:
-    """True if a GPU served only the other kind of decoder: dense ones, or ones with experts."""
+    """True if the served rows of a GPU have no decoder of this kind ("dense", "experts")."""
     kinds = gpu.section.kinds
     return bool(kinds) and deployment.decoder.kind not in kinds
 
 
 def unfitted(gpu: GPU, deployment: Deployment) -> list[str]:
-    """The data types to which a deployment, but no served row of its kind, quantizes inputs."""
+    """The data types to which a deployment quantizes inputs of products, but no served row does."""
     section, count = gpu.section, deployment.starts.tolist()
     used = [name for name, n in zip(STARTS, count, strict=True) if n and name in DTYPES]
     if section.dtypes or not section.served:
@@ -73,13 +74,15 @@ def unfitted(gpu: GPU, deployment: Deployment) -> list[str]:
 
 
 def beyond(sizes: np.ndarray) -> dict[str, np.ndarray]:
-    """The (rows,) doublings beyond MOST_SERVED, by its names; `sizes`: (rows, 3)."""
+    """(rows,) doublings beyond each limit in MOST_SERVED, by its name; `sizes`: (rows, 3)."""
     pairs = zip(MOST_SERVED.items(), sizes.T, strict=True)
     return {what: np.log2(np.maximum(value / most, 1.0)) for (what, most), value in pairs}
 
 
 def tail(ends: Sequence[float], time: str, experts: int, at: int) -> tuple[float, float]:
-    """Factors of a percentile's ends from those of the mean; `time`: "ttft", "tpot" or "e2e"."""
+    """(lower, upper) factors of the interval of percentile `at`; `ends`: those of the mean; `time`: "ttft",
+    "tpot" or "e2e".
+    """
     off, share = TAILS["ttft" if time == "ttft" else "tpot"][experts > 0], max(at - 90.0, 0.0) / 9.0
     below, above = (
         math.hypot(math.log(e), share * more) for e, more in zip(ends, off, strict=True)
@@ -90,13 +93,12 @@ def tail(ends: Sequence[float], time: str, experts: int, at: int) -> tuple[float
 def half_widths(
     section: ServingSection, kind: str, at_rate: bool = False, is_full: bool = False
 ) -> tuple[float, float]:
-    """Half widths, as logarithms, of (time per output token, time to the first one).
+    """Half widths, as logarithms, of the intervals of (time per output token, time to the first token).
 
-    Less evidence never gives a narrower interval. The half widths are those of a profile's held-out rows
-    (`spread`) if there are FEWEST of them or some are the user's own, and if they are of the `kind` of
-    decoder ("dense", "experts"); at a rate, own rows have to be at rates. Otherwise they are at least
-    UNCOMPARED, but AT_RATE for the time per output token of a framework that was compared at rates.
-    `is_full`: requests at the rate pile up, as in no compared row.
+    They are the `spread` of a profile whose served rows are of the same `kind` of decoder ("dense",
+    "experts"), if there are FEWEST of these rows or the user has own rows (at a rate: own rows at rates).
+    Otherwise they are at least UNCOMPARED. At a rate, the time per output token has AT_RATE if the
+    framework was compared at rates. `is_full`: requests pile up at the rate, which no compared row did.
     """
     own_rate = any(row.request_rate for row in section.own)
     is_known = section.served >= FEWEST or bool(section.own)
@@ -116,11 +118,12 @@ def interval(
     gpu: GPU, deployment: Deployment, sizes: Sequence[float], parts: np.ndarray,
     computed: float | None = None, at_rate: bool = False, is_full: bool = False,
 ) -> tuple[float, float, list[str]]:  # fmt: skip
-    """Factors of a time's lower and upper end, and in words why it is outside the domain.
+    """(lower factor, upper factor, reasons why the time is outside the measured range) of a time's
+    interval.
 
-    The time is that per output token, or to the first one after computing a fraction `computed` of the
-    prompt. A cached prompt has the error of output tokens. `parts`: (STEP_PARTS + STARTS,) of the time.
-    `sizes`: requests at once, tokens of a prompt, tokens of an answer. `at_rate`, `is_full`: as in
+    The time is the time per output token or, if `computed` is given, the time to the first token, with this
+    fraction of the prompt computed and the rest cached. `parts`: (STEP_PARTS + STARTS,) parts of the time.
+    `sizes`: concurrent requests, tokens of a prompt, tokens of an answer. `at_rate`, `is_full`: as in
     `half_widths`.
     """
     section, first, unseen = gpu.section, computed is not None, is_unseen(gpu, deployment)
@@ -154,7 +157,7 @@ def interval(
 
 
 def _untimed(gpu: GPU, deployment: Deployment, first: bool) -> dict[str, list[str]]:
-    """The operations that were not timed, by their part of a token's time, or of a `first` one's."""
+    """The untimed operations by part of the time per output token, or of the time to the `first` token."""
     part_of = {n: p for n, p in OPERATIONS.items() if not first or p != "attention"}
     part_of |= OF_FIRST if first else {}
     found = dict[str, list[str]]()

@@ -1,8 +1,9 @@
-"""Fits the operations of a GPU to a few hundred timed ones.
+"""Fits the kernel models of a GPU's operations to a few hundred timed rows.
 
-Robust least squares on logarithms fits the terms of each variant of a kernel model; the variant of lowest
-cost stays. With few rows the terms stay near their centers. A sparse Gaussian process of CENTERS radial
-basis functions follows the residuals, and vanishes far from timed sizes (Smola and Bartlett 2001).
+Robust least squares on logarithms fits the terms of each variant of a kernel model; the variant with the
+lowest cost is kept. With few rows the terms stay near the centers of their priors. A correction, a sparse
+Gaussian process of CENTERS radial basis functions, follows the residuals, and vanishes far from timed sizes
+(Smola and Bartlett 2001).
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ from lolat.llm.operation_tables import TimedTables
 
 OUTLIER_ERRORS = {"gemm": 0.05, "all_reduce": 0.04}
 OFF_OTHERS = 0.1
-"""Error, a logarithm, above which a row pulls no harder."""
+"""Scale of the robust loss: rows with a larger error, as a logarithm, count as outliers."""
 CENTERS = 24
 AMPLITUDE, NOISE = 0.1, 0.07
-"""Standard deviations of the correction and of the noise, as logarithms."""
+"""Standard deviations of the correction and of the noise, as logarithms of a time."""
 FOLDS = 5
 
 
 def fit_operation(
     name: str, dtype: str, rows: Sizes, ms: np.ndarray, specs: GpuRates
 ) -> FittedKernel:
-    """Fit an operation to `rows` that took (rows,) ms."""
+    """Fit an operation to timed `rows`; `ms`: their (rows,) times."""
     every = _Timed(name, dtype, rows, ms, specs)
     fits = [every.fit_terms(variant) for variant in KERNEL_MODELS[name].variants(dtype)]
     _, operation = min(fits, key=lambda fit: fit[0])
@@ -94,7 +95,7 @@ class _Timed:
     def fit_terms(
         self, variant: str, start: Mapping[str, float] | None = None
     ) -> tuple[float, FittedKernel]:
-        """The cost of a fit of the terms, and the operation, without a correction."""
+        """Fit the terms of a variant; return (cost of the fit, the operation without a correction)."""
         from scipy.optimize import least_squares
 
         centers = KERNEL_MODELS[self.name].terms(self.dtype, variant)
@@ -113,7 +114,7 @@ class _Timed:
         return float(found.cost), FittedKernel(terms=terms, variant=variant)
 
     def corrected(self, operation: FittedKernel) -> FittedKernel:
-        """The operation with a correction that follows its residuals."""
+        """The operation with a correction fitted to its residuals; unchanged with too few rows."""
         log_sizes = KERNEL_MODELS[self.name].log_sizes
         if log_sizes is None or len(self.ms) < CENTERS:
             return operation
@@ -143,19 +144,20 @@ class _Timed:
 # ---- A section.
 
 LIKE = 0.5
-"""Distance by `_unlike` below which two GPUs are similar."""
+"""Two GPUs are similar if their `_unlike` is below this."""
 EXCHANGE = "all_reduce"
 PCIE_GB_S = 64.0
-"""GB/s in one direction of PCI Express 5.0 with 16 lanes; NVLink begins above it."""
+"""GB/s in one direction of PCI Express 5.0 with 16 lanes; every NVLink is faster."""
 
 
 def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> ServingSection:
-    """Add operations that the section lacks from `others`, GPUs by name.
+    """Add to a section the operations and overheads that it lacks; `others`: sections of other GPUs by
+    name.
 
     An untimed operation comes from a similar GPU, else it has the usual terms. All-reduces over PCI Express
-    come from a GPU that was timed over it. Data types that the GPU lacks are left out. Without served rows
-    the overheads are those of a similar GPU; for the decoders in OWN_FITS those of any GPU, preferably with
-    the same framework.
+    come from a GPU that was timed over PCI Express. Data types that the GPU lacks are left out. Without
+    served rows the overheads come from a similar GPU; the overheads of decoders in OWN_FITS come from any
+    GPU, preferably with the same framework.
     """
     known = {name: dict(dtypes) for name, dtypes in section.operations.items()}
     order = sorted(others.items(), key=lambda one: (_unlike(section, one[1]), not one[1].served))
@@ -196,18 +198,20 @@ def _times(section: ServingSection, name: str) -> bool:
 
 
 def _over_pcie(section: ServingSection) -> bool:
-    """True if the GPUs of a node are joined by PCI Express alone."""
+    """True if only PCI Express joins the GPUs of a node."""
     return (section.sheet.link_gb_s or LINK_GB_S) <= PCIE_GB_S
 
 
 def usual_operation(name: str, dtype: str, variant: str) -> FittedKernel:
-    """Make an operation whose terms are the centers of their priors."""
+    """Make an untimed operation: its terms are the centers of their priors."""
     centers = KERNEL_MODELS[name].terms(dtype, variant).items()
     return FittedKernel(terms={term: center for term, (center, _) in centers}, variant=variant)
 
 
 def _unlike(a: ServingSection, b: ServingSection) -> float:
-    """The distance of two GPUs by log rates of a multiprocessor, data types and framework."""
+    """The distance of two GPUs: differences of log(rate of a multiprocessor), of data types and of
+    framework.
+    """
 
     def place(sheet: Sheet) -> np.ndarray:
         rates = np.array([sheet.bf16_tflops, sheet.bandwidth_gb_s]) / sheet.multiprocessors
@@ -219,10 +223,10 @@ def _unlike(a: ServingSection, b: ServingSection) -> float:
 
 
 def _of_use(name: str, timed: TimedTables) -> list[str]:
-    """The data types of an operation that a step needs.
+    """The data types of a timed operation that a step needs.
 
-    Modules replace attention that was not timed alone, one for each cache, preferably with weights in
-    blocks.
+    A module (attention timed with its projections) is needed only if attention was not timed alone: then
+    one for each data type of the cache, preferably with fp8_block weights.
     """
     dtypes = sorted(timed[name], key=lambda dtype: (dtype.startswith("fp8_block/"), dtype))
     if not name.endswith("_module"):
