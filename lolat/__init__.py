@@ -52,7 +52,7 @@ _HOMES = {
     "read": "lolat.readers",
     **dict.fromkeys(_ERRORS, "lolat.errors"),
 }
-"""Public names and the modules that have them."""
+"""Public name -> the module that defines it."""
 __all__ = sorted(_HOMES)
 
 

@@ -1,4 +1,4 @@
-"""`python -m lolat`: as the command `lolat`."""
+"""`python -m lolat` runs the command `lolat`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""NumPy, loaded with the first array: an answer from a few counts needs none, and comes sooner."""
+"""NumPy, imported at the first call of a function: an answer from a few counts starts faster without it."""
 
 from __future__ import annotations
 

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any, Self
 
 _MARKED = re.compile("\x01([a-z_]+)\x01")
-"""A name that `arg` marked: it stands between control characters, which no message has otherwise."""
+"""An argument's name as `arg` marks it: between control characters, which occur nowhere else in a message.
+"""
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: (\w+(?:[.:]\w+)*))?")
 
 
 _SIZES = re.compile("(\x01input_size\x01) (?:(\\d+) or )?(\\d+(?:,\\d+)+)")
-"""A size, or a side and a size, as a value of the marked argument."""
+"""The value of a marked `input_size`: a shape such as 3,224,224, or a side "or" a shape."""
 _WORD = re.compile("(\x01(?:launch|precision)\x01) (eager|compiled|graph|best)\\b")
 
 
@@ -33,12 +34,12 @@ def arg(name: str) -> str:
 
 
 def argument_code(argument: str) -> str:
-    """The code of an error about an argument: `batch-size` of `batch_size`."""
+    """The code of an error about an argument: `batch-size` for `batch_size`."""
     return argument.replace("_", "-")
 
 
 def worded(message: str, name: Callable[[str], str] = str) -> str:
-    """A message with its marked arguments named by `name`; by default as Python has them, sizes too."""
+    """A message with each marked argument written by `name`; by default, as in Python, its sizes too."""
     if name is str:
         message = _WORD.sub(r'\1="\2"', _SIZES.sub(_size_in_python, message))
     return _MARKED.sub(lambda match: name(match[1]), message)
@@ -51,8 +52,9 @@ def _size_in_python(match: re.Match[str]) -> str:
 
 
 def without_options(line: str, name: Callable[[str, str], str]) -> str:
-    """A line of an answer with its options, and the word behind each, "" if there is none, as `name` writes
-    them; a command stays as it is.
+    """A line of an answer with each option and its value ("" without one) as `name(option, value)`.
+
+    A line that holds a `lolat` command stays as it is.
     """
     if "lolat " in line:
         return line
@@ -60,11 +62,11 @@ def without_options(line: str, name: Callable[[str, str], str]) -> str:
 
 
 class LolatError(Exception):
-    """Any error of LoLat. `exit_code` is that of the command line.
+    """The base class of LoLat's errors; `exit_code`: the exit code of the command line.
 
-    `code` names the kind of error for programs; `data` has its values, as in JSON. `data["why"]` is the
-    reason alone, for a caller that words the place and the remedy itself. `of_device`: it is about the
-    device that was asked, not about the question, so that other devices may answer.
+    `code` names the kind of error for programs; `data` holds its values, as in JSON. `data["why"]` is the
+    reason alone, for a caller that writes the place and the remedy itself. `of_device`: True if the error
+    is about the device and not about the question, so that other devices may answer.
     """
 
     exit_code = 1
@@ -76,7 +78,7 @@ class LolatError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        """The message with its arguments marked, for the message of another error."""
+        """The message with marked arguments; the message of another error can include it."""
         if code:
             self.code = code
         if of_device:
@@ -90,9 +92,9 @@ class LolatError(Exception):
         return f"{type(self).__name__}({self.worded()!r})"
 
     def _render_traceback_(self) -> list[str]:
-        """The lines that IPython and Jupyter show: the one that called LoLat, and the message.
+        """The traceback in IPython and Jupyter: the user's line that called LoLat, and the message.
 
-        With LOLAT_DEBUG in the environment all calls.
+        All lines of the traceback if LOLAT_DEBUG is set in the environment.
         """
         if os.environ.get("LOLAT_DEBUG"):
             return traceback.format_exception(self)
@@ -107,7 +109,7 @@ class LolatError(Exception):
 
     @property
     def arguments(self) -> list[str]:
-        """The arguments that the message names, in its order."""
+        """The arguments that the message names, in order."""
         return _MARKED.findall(self.message)
 
     def reworded(self, message: str) -> Self:
@@ -122,14 +124,14 @@ class LolatError(Exception):
 
 
 class InputError(LolatError):
-    """The call or its input is wrong. The code of an error about an argument is its name: `batch-size`."""
+    """The call or its input is wrong; the code of an error about an argument is its name: `batch-size`."""
 
     exit_code = 2
     code = "input"
 
 
 class ModelFileError(InputError):
-    """A profile is missing or damaged, or the file is something else."""
+    """A profile is missing or damaged, or the file is not a profile."""
 
     code = "model-file"
     of_device = True
@@ -144,8 +146,8 @@ class NetworkError(InputError):
 class MissingPackageError(InputError):
     """An optional package is not installed; the message ends with the line that installs it.
 
-    `what`: the package and who needs it; `extra`: the extra of LoLat that has the package, or "" if `what`
-    is the whole message.
+    `what`: the package, and the part of LoLat that needs it; `extra`: the extra of LoLat that installs the
+    package, or "" if `what` is the whole message.
     """
 
     code = "no-package"
@@ -162,9 +164,9 @@ class DeviceError(InputError):
 
 
 class AnswerIsNo(LolatError):
-    """The question is right and its answer is no: a time is exceeded, a profile no longer holds.
+    """The question is valid and its answer is no: a time limit is exceeded, a profile no longer holds.
 
-    `answer`: the object that `--json` prints; None if it was printed before.
+    `answer`: the object that `--json` prints; None if it is printed already.
     """
 
     exit_code = 3
@@ -185,7 +187,7 @@ class AnswerIsNo(LolatError):
 
 
 class MeasuringError(LolatError):
-    """A run of measurements cannot go on; its measurements so far are kept."""
+    """A run of measurements cannot go on; the measurements made so far are kept."""
 
     code = "measuring"
 
@@ -199,7 +201,7 @@ def to_dict(error: LolatError) -> dict[str, Any]:
 
 
 def from_dict(document: Mapping[str, Any], default: type[LolatError]) -> LolatError:
-    """The error of `to_dict` in another process; of class `default` if its class is not LoLat's."""
+    """The error that `to_dict` made in another process; of class `default` if its class is not LoLat's."""
     kind = globals().get(document["kind"])
     if not (isinstance(kind, type) and issubclass(kind, LolatError)):
         kind = default
@@ -207,10 +209,10 @@ def from_dict(document: Mapping[str, Any], default: type[LolatError]) -> LolatEr
 
 
 def install(extra: str) -> str:
-    """The line that installs the packages of an extra of LoLat, from the place of this LoLat.
+    """The `pip install` line for an extra of LoLat; it names the source that this LoLat was installed from.
 
-    LoLat is not on the package index: by name alone pip finds nothing there, or another project. So the
-    line names the checkout, or the address that pip installed this LoLat from.
+    LoLat is not on the package index: pip would find nothing, or another project, under its bare name. The
+    line therefore names the checkout, or the address that pip installed this LoLat from.
     """
     checkout = Path(__file__).resolve().parents[1]
     if (checkout / "pyproject.toml").is_file():
@@ -220,7 +222,7 @@ def install(extra: str) -> str:
 
 
 def _address() -> str:
-    """The place that pip installed this LoLat from (a wheel, a folder, a repository), behind an @."""
+    """The address that pip installed this LoLat from, as " @ URL" behind a requirement; "" if unknown."""
     from importlib import metadata  # takes some ten milliseconds
 
     try:

@@ -1,7 +1,7 @@
-"""The package that measures, in a checkout: its files are in `microbench/` at the top.
+"""An alias of the package `microbench/` at the top of a checkout, which measures.
 
-A wheel has them in its place, as `lolat/microbench/`: its one top-level package is then `lolat`, and a
-distribution of another project called microbench does no harm.
+A wheel has the package itself here, as `lolat/microbench/`. The wheel's only top-level package is then
+`lolat`, and cannot collide with another project called microbench.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Optimizers: the states that each keeps of a parameter, and what an update moves."""
+"""Optimizers: the states that each keeps for a parameter, and the memory traffic of an update."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class Optimizer:
     """An optimizer with the defaults of TensorFlow and PyTorch (RMSprop without momentum).
 
-    `states`: the numbers that it keeps for each parameter from one update to the next; `state_bytes`: of
-    each, None: as many as the weight that it updates. `temporary`: the numbers of each parameter that
-    PyTorch's `foreach` update makes and frees, which is torch.optim's default on a GPU.
+    `states`: numbers per parameter that the optimizer keeps between updates; `state_bytes`: bytes of one
+    such number, None if it has the weight's data type. `temporary`: numbers per parameter that PyTorch's
+    `foreach` update (the default on a GPU) allocates and frees.
     """
 
     name: str
@@ -21,9 +21,9 @@ class Optimizer:
 
     @property
     def accesses(self) -> int:
-        """Elements that an update reads and writes for each parameter: gradient, itself, states.
+        """Elements that an update reads and writes per parameter: gradient, parameter and states.
 
-        A state of another size counts by its part of a float32.
+        A state of fewer bytes counts as a fraction of a float32.
         """
         return 3 + 2 * self.states * (4 if self.state_bytes is None else self.state_bytes) // 4
 
@@ -35,5 +35,5 @@ OPTIMIZERS = {
     "adam": _ADAM, "adamw": _ADAM, "adadelta": Optimizer("adadelta", 2, temporary=2),
     "lion": Optimizer("lion", 1), "adamw8bit": Optimizer("adamw8bit", 2, 1),
 }  # fmt: skip
-"""Optimizers by name. AdamW is Adam: its decay reads and writes nothing more. States in 8 bits
-(Dettmers et al. 2022) have a byte each; a float32 for each block of 256 besides is not counted."""
+"""Optimizers by name. AdamW has the memory traffic of Adam. Each 8-bit state (Dettmers et al. 2022) has one
+byte; its scale, a float32 per block of 256 states, is not counted."""

@@ -1,8 +1,8 @@
 """The parameters of questions, each declared once: in PARAMETERS, or as a field of a question (`declared`).
 
-Commands make their options from them, the page its fields, and `asks` the arguments of a method;
-`Parameter.check` judges numbers of Python. Choices are written out, as the modules that have them import
-NumPy, and a command's help should not.
+Commands make their options from them, the page makes its fields, and `asks` makes the arguments of a
+method; `Parameter.check` checks numbers that a Python caller gives. Choices are spelled out here, because
+the modules that define them import NumPy, which would slow down a command's help.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LAUNCHES: tuple[Literal["eager", "compiled", "graph"], ...] = ("eager", "compile
 PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
 BEST = "best"  # the precision that stands for the fastest of each device
 LISTS = ("precision", "launch")
-"""The parts of an execution mode of which `lolat predict` takes several."""
+"""The parts of an execution mode that `lolat predict` takes several values of."""
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
 TRAINING_BACKENDS = BACKENDS[:2]
 CANDIDATES = 200  # that a search scores, if not given
@@ -65,18 +65,18 @@ InputSize = int | Sequence[int | Sequence[int]] | Mapping[str, Any] | None
 MOST_TOKENS, MOST_CONCURRENCY, MOST_GPUS = 10_000_000, 1_000_000, 1024
 
 _SIDES = re.compile(r"\d+([x*]\d+)+")
-"""A text in place of an input size: 224x224."""
+"""Sides with an x between them, such as 224x224, where an input size is expected."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter, named as the argument of Python.
+    """A parameter, with the name of its Python argument.
 
-    `help`: a line for people. `kind`: int, float, str, or bool for a flag. Numbers lie from `least` to
-    `most`; where `is_open`, both are beyond. `choices`: the values of a word; `others`: other names of
-    these, such as trainers have; `unknown`: words behind what is expected. `metavar`: a value in a
-    command's help. `example`: of several values, which it takes then. `default`: the value if it is not
-    given.
+    `help`: a line for people. `kind`: int, float, str, or bool for a flag. A number lies from `least` to
+    `most`; if `is_open`, both ends are excluded. `choices`: the words it can be; `others`: other names of
+    these words, such as trainers use; `unknown`: text at the end of the error's "expected ...". `metavar`:
+    placeholder of the value in a command's help. `example`: a list of values; if given, the parameter takes
+    several. `default`: the value if none is given.
     """
 
     name: str
@@ -93,14 +93,14 @@ class Parameter:
     unknown: str = ""
 
     def word(self, value: Any) -> Any:
-        """A choice by one of its names, in capitals or not; what is none, as it is given."""
+        """The choice that a value names, in any case; other values are returned unchanged."""
         if not isinstance(value, str) and type(value).__name__ != "dtype":  # torch.float16
             return value
         name = str(value).strip().casefold().removeprefix("torch.")
         return self.others.get(name, name if name in self.choices else value)
 
     def choice(self, value: Any) -> str:
-        """A choice by one of its names; InputError for another word."""
+        """The choice that a value names; InputError if it names none."""
         if (found := self.word(value)) in self.choices:
             return str(found)
         expected = f"expected one of {', '.join(self.choices)}{self.unknown}"
@@ -110,17 +110,19 @@ class Parameter:
 
     @property
     def is_count(self) -> bool:
-        """True if 5m are five million of them, not a quantity such as 5 minutes."""
+        """True if the suffix m means million, as in 5m tokens, and is not a unit, as in 5 minutes."""
         return self.kind is int or self.name == "tokens"
 
     @property
     def option(self) -> str:
-        """The option of a command."""
+        """The name of the command-line option."""
         return "--" + self.name.replace("_", "-")
 
     def check(self, *values: Any) -> None:
-        """InputError unless each value is a finite number in the range, a whole one if it is a count; of a
-        flag a bool, of a word a text.
+        """Raise InputError unless each value is allowed.
+
+        A number must be finite and in the range, and whole for a count; a flag must be a bool, a word a
+        str.
         """
         if values and all(map(self._holds, values)):
             return
@@ -140,8 +142,9 @@ class Parameter:
         )
 
     def hint(self, text: str) -> str:
-        """A hint at the number that is meant by a text with a unit, by a percentage for a share and the
-        other way round: "; did you mean 24?"; "" without one that the parameter takes.
+        """A hint such as "; did you mean 24?" for a text that is almost a number; "" without a likely one.
+
+        Such a text has a unit, or gives a percentage where a fraction is expected, or the other way round.
         """
         given, text = as_number(text), text.strip().strip("$")
         if self.name == SIZE and _SIDES.fullmatch(text):
@@ -179,7 +182,7 @@ class Parameter:
 
 
 def _amount(name: str, metavar: str, help: str, is_open: bool = True) -> Parameter:
-    """A number above 0, or from 0 on where it is not open."""
+    """A parameter for a number above 0; from 0 if not `is_open`."""
     return Parameter(name, help, float, 0, is_open=is_open, metavar=metavar)
 
 
@@ -291,12 +294,13 @@ _EVERY = (
     Parameter("seed", "Seed of the random numbers.", least=0),
 )  # fmt: skip
 PARAMETERS = {parameter.name: parameter for parameter in _EVERY}
-"""Each parameter by its name."""
+"""Parameters by name."""
 
 
 def check_given(**values: Any) -> None:
-    """InputError for a number out of its parameter's range, else of whole numbers from 1, for a flag that
-    is no bool, and for a word that is no text; None is none.
+    """Raise InputError unless each value is None or passes its parameter's `check`.
+
+    A name that is not in PARAMETERS takes whole numbers from 1.
     """
     for name, value in values.items():
         if value is None or (name in PARAMETERS and value is PARAMETERS[name].default):
@@ -305,8 +309,9 @@ def check_given(**values: Any) -> None:
 
 
 def percent_sure(sure: float | None) -> float | None:
-    """The certainty of limits in percent: that of COVERAGE for True, None for False; InputError for a
-    number out of its range, and for a value that is no number.
+    """The probability, in percent, with which limits must hold; None if `sure` is False or None.
+
+    True stands for COVERAGE; InputError for any other value that is no number or out of range.
     """
     if sure is None or isinstance(sure, bool):
         return 100 * COVERAGE if sure else None
@@ -315,9 +320,9 @@ def percent_sure(sure: float | None) -> float | None:
 
 
 def surely(sure: float | None, coverage: float | None) -> tuple[bool, float | None]:
-    """(whether the end of an interval keeps a limit, the coverage of the interval).
+    """(True if a limit must hold for the end of the interval, coverage of the interval or None).
 
-    A number of `sure` is the coverage in percent; InputError beside another one.
+    A number in `sure` is the coverage in percent; InputError if `coverage` is given as well.
     """
     percent = percent_sure(sure)
     if percent is None or sure is True:
@@ -334,14 +339,14 @@ def surely(sure: float | None, coverage: float | None) -> tuple[bool, float | No
 
 
 def declared(default: Any, help: str, least: float = 1, most: float = math.inf, **more: Any) -> Any:
-    """A field of a question that declares a parameter; `more`: further fields of Parameter."""
+    """A dataclass field of a question that declares a parameter; `more`: further fields of Parameter."""
     about = {"help": help, "least": least, "most": most, **more}
     return field(default=default, metadata=about)
 
 
 @cache
 def parameters_of(question: type) -> dict[str, Parameter]:
-    """The parameters of a question's fields, by name: `declared` there, or in PARAMETERS."""
+    """The parameters of a question's fields, by name: `declared` in the question, or in PARAMETERS."""
     found = {}
     for one in fields(question):
         if one.metadata:
@@ -355,9 +360,10 @@ def parameters_of(question: type) -> dict[str, Parameter]:
 
 
 def check_is_batch(value: Any, behind_network: bool) -> None:
-    """InputError for a batch size that can only be an input or its size.
+    """Raise InputError for a batch size that can only be an input array or an input size.
 
-    `behind_network`: without its name, as `lolat.read` takes the size.
+    `behind_network`: True if it was given by position behind the network, where `lolat.read` has the input
+    size.
     """
     shape = tuple(map(int, getattr(value, "shape", ())))
     meant = shape[1:] if len(shape) > 1 else ()
@@ -374,13 +380,13 @@ def check_is_batch(value: Any, behind_network: bool) -> None:
 
 
 def with_length(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by name in which a sequence length is part of the input size, as `lolat.read` takes it."""
+    """Arguments by name, with the sequence length moved into the input size, as `lolat.read` takes it."""
     length, others = named.get(LENGTH), {n: v for n, v in named.items() if n != LENGTH}
     return others if length is None else others | {SIZE: {SIZE: named.get(SIZE), LENGTH: length}}
 
 
 def check_names(question: Callable[..., Any], named: Mapping[str, Any]) -> None:
-    """InputError for a name that is no argument of a question."""
+    """Raise InputError for a name that is not an argument of a question."""
     for name in named.keys() - signature(question).parameters.keys():
         known = list(signature(question).parameters)
         hint = did_you_mean(name, {n: n for n in known}, f"expected {', '.join(known)}")
@@ -388,7 +394,7 @@ def check_names(question: Callable[..., Any], named: Mapping[str, Any]) -> None:
 
 
 def _check_all_given(required: Sequence[str], named: Mapping[str, Any]) -> None:
-    """InputError for the first required argument that is not given."""
+    """Raise InputError for the first required argument that is missing."""
     for name in required:
         if name not in named:
             help = ({"on": _ON} | PARAMETERS).get(name, Parameter(name, "")).help.rstrip(".")
@@ -405,9 +411,9 @@ R = TypeVar("R")
 def asks(
     question: Callable[P, Q],
 ) -> Callable[[Callable[[Any, Any, Q], R]], Callable[Concatenate[Any, Any, P], R]]:
-    """Give a method the fields of a question as its arguments, behind the subject of the question.
+    """Decorate a method so that its arguments are its subject and then the fields of a question.
 
-    A function of two subjects, such as a network and devices, is decorated as well.
+    A function with two subjects, such as a network and devices, can be decorated too.
     """
 
     def decorate(method: Callable[[Any, Any, Q], R]) -> Callable[Concatenate[Any, Any, P], R]:
@@ -449,7 +455,7 @@ def asks(
 
 
 def in_python(line: str) -> str:
-    """A line of an answer with arguments for options: `launch="graph"`; a command stays as it is."""
+    """A line of an answer with options as Python arguments: `launch="graph"`; a command stays as it is."""
 
     def written(name: str, word: str) -> str:
         known = PARAMETERS.get(name)

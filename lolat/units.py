@@ -1,4 +1,4 @@
-"""Numbers and names for people: milliseconds, counts in three significant digits, text."""
+"""Numbers and names written for people: milliseconds, counts in three significant digits, text."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ def milliseconds(value: float, longest: float = 0.0) -> str:
 
 
 def between(low: float, high: float, value: float, longest: float = 0.0) -> str:
-    """The ends of the interval of a time, all given in ms, in the unit in which `milliseconds` writes the
-    time, without it: 26.4 .. 31.9 beside 29.1 ms, 9.09 .. 16.1 beside 12.3 s; minutes have theirs.
+    """The ends of an interval, given in ms, in the unit that `milliseconds` chooses for `value`.
+
+    The unit is left out below 100 s: 26.4 .. 31.9 beside 29.1 ms, 9.09 .. 16.1 beside 12.3 s. From there
+    on, each end has its own unit.
     """
     if value >= LONGEST_SECONDS_MS:
         return f"{milliseconds(low)} .. {milliseconds(high)}"
@@ -47,7 +49,7 @@ def between(low: float, high: float, value: float, longest: float = 0.0) -> str:
 
 
 def quantity(value: float, unit: str = "") -> str:
-    """A count with a prefix: 4.09 GMACs, 25.6 M, 980."""
+    """A count with a metric prefix: 4.09 GMACs, 25.6 M, 980."""
     for factor, prefix in _PREFIXES:
         if abs(value) >= 0.9995 * factor:
             return f"{digits(value / factor)} {prefix}{unit}"
@@ -60,7 +62,7 @@ def percent(value: float) -> str:
 
 
 def deviation(ratio: float) -> float:
-    """The distance of a ratio from 1, the same for twice as slow and twice as fast."""
+    """Distance of a ratio from 1: max(ratio, 1 / ratio) - 1, equal for twice as slow and twice as fast."""
     return max(ratio, 1.0 / ratio) - 1.0
 
 
@@ -72,7 +74,7 @@ def changed(ratio: float) -> str:
 
 
 def plain(text: str) -> str:
-    """A name out of a file on one line; control characters are shown as escapes."""
+    """A name that was read from a file, on one line; control characters are shown as escapes."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -82,7 +84,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def as_number(text: str) -> float:
-    """The number in a text of digits, a point and an exponent; NaN for any other text (1_0, ١٢)."""
+    """The number in a text of digits, a decimal point and an exponent; NaN for any other text (1_0, ١٢)."""
     return float(text) if _NUMBER.fullmatch(text) else math.nan
 
 
@@ -90,8 +92,9 @@ _APART = re.compile(r"\d{1,3}([,_]\d{3})+", re.ASCII)
 
 
 def as_amount(text: str, is_count: bool = True) -> float:
-    """The number in a text that may have its thousands apart (1,281,167), or of a count k, m, b or t behind
-    it for thousands, millions and more; NaN for any other text, such as 5m of a quantity with a unit.
+    """The number in a text with thousands separators (1,281,167), or with a suffix if `is_count`; else NaN.
+
+    The suffixes k, m, b and t multiply by 1e3 to 1e12. 5m is NaN unless `is_count`: m may be a unit.
     """
     text = text.strip().casefold()
     if _APART.fullmatch(text):
@@ -109,25 +112,24 @@ _NAMES_OF_TIMES = {
     8.64e7: ("d", "day", "days"),
 }
 _MS = {name: ms for ms, names in _NAMES_OF_TIMES.items() for name in names}
-"""Units of time, in ms."""
+"""Unit of time -> milliseconds."""
 _PER_S = {"rps": 1.0, "qps": 1.0, "/sec": 1.0, "rpm": 1 / 60, "/m": 1 / 60, "rph": 1 / 3600}
-"""Units of rates, in 1/s; those of _MS behind a stroke too."""
+"""Unit of a rate -> events per second. A slash and a unit in _MS is a rate, too."""
 _OWN = {
     "gib": ("gb", "gib", "g"),
     "gbps": ("g", "gb", "gb/s", "gbit", "gbit/s"),
     "hour": ("/h", "/hr", "/hour"),
     "dollars": ("usd", "dollars"),
 }
-"""The last word of a parameter's name -> its own unit."""
+"""Last word of a parameter's name -> names of the parameter's own unit."""
 _THOUSANDS = re.compile(r"([kmgbt])(i?b|tok\w*|r?illion)?\b")
-"""A text in place of a count: 50MB, 50 million, 2ktok."""
+"""A suffix of a count that stands for thousands, millions or more: in 50MB, 50 million, 2ktok."""
 
 
 def in_own_unit(text: str, parameter: str, is_count: bool) -> float:
-    """The number in a text with a unit, in the unit of the parameter of that name; NaN for a unit of
-    something else.
+    """The number in a text with a unit, converted to the unit of a parameter; NaN if the unit does not fit.
 
-    Behind a count any word is taken: 7 images.
+    Any word is accepted behind a count: 7 images.
     """
     bare = text.rstrip(f"%/µμ{ascii_letters} ")
     unit, own = text[len(bare) :].strip().casefold(), parameter.rpartition("_")[2]
@@ -146,7 +148,7 @@ def in_own_unit(text: str, parameter: str, is_count: bool) -> float:
 
 
 def digits(value: float) -> str:
-    """Three significant digits without an exponent; from five on with commas."""
+    """Three significant digits without an exponent; five or more digits have commas."""
     size = abs(value)  # limits are where rounding gains a digit
     if size >= 9999.5:
         return f"{value:,.0f}"
@@ -182,9 +184,9 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def one_line(error: BaseException) -> str:
-    """The first telling line of an exception, shortened; with the next one if it ends in a colon.
+    """The first informative line of an exception, shortened; the next line is added if it ends in a colon.
 
-    Keras puts "Exception encountered when calling ..." before what was wrong, and prints it bold.
+    Keras puts "Exception encountered when calling ..." before the message, and prints it bold.
     """
     lines = [line.strip() for line in str(error).splitlines()]
     lines = [n for n in lines if n and not n.startswith("Exception encountered when calling")]
@@ -193,7 +195,7 @@ def one_line(error: BaseException) -> str:
 
 
 def capitalized(words: str) -> str:
-    """Return words with a capital first letter."""
+    """The text with its first letter in upper case."""
     return words[:1].upper() + words[1:]
 
 
@@ -205,7 +207,7 @@ def shortened(text: str) -> str:
 
 
 def value_words(value: Any) -> str:
-    """A given value in a message: its repr if that is short, else its class, of an array the shape too."""
+    """A given value as a message shows it: its repr if short, else its class and an array's shape."""
     if isinstance(value, (str, bytes)):
         return shortened(repr(value))
     text = str(value) if isinstance(value, Number) else repr(value)
@@ -217,18 +219,20 @@ def value_words(value: Any) -> str:
 
 
 ALIKE = 0.7
-"""Least similarity (`difflib`) of two names that are a typing error apart: --width is not --wait."""
+"""Smallest similarity (`difflib`) of two names that count as a misspelling of each other; --width and
+--wait have less."""
 
 
 def similar(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """The known names that a misspelled one is similar to, the most similar first."""
+    """The known names that are similar to a misspelled name, the most similar first."""
     return difflib.get_close_matches(name, list(known), most, ALIKE)
 
 
 def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:
     """`did you mean ResNet50 or ResNet101?`, or `otherwise`; `known`: name -> name to show.
 
-    Names that begin so are the first, but for one that lacks the last letter or two.
+    A known name that lacks only the last letter or two comes first, then names that begin with `name`, then
+    similar names.
     """
     short = sorted(
         (n for n in known if 1 <= len(name) - len(n) <= 2 and name.startswith(n)), key=len
@@ -243,40 +247,40 @@ def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:
 
 
 def shapes_text(shapes: Iterable[Sequence[Any]]) -> str:
-    """Shapes for people: 224x224x3, with ? for an open size."""
+    """Shapes for people: 224x224x3, with ? for an unknown size."""
     return ", ".join("x".join("?" if n is None else str(n) for n in s) for s in shapes)
 
 
 def dollars(value: float, sign: str = "$") -> str:
-    """US$ in cents; from a thousand on without, below ten cents in two digits."""
+    """US$ with cents; without cents from $1,000, in two significant digits below ten cents."""
     if value >= 999.5:
         return f"{sign}{value:,.0f}"
     return f"{sign}{value:,.2f}" if value >= 0.0995 or value == 0 else f"{sign}{value:.2g}"
 
 
 def byte_size(size: float) -> str:
-    """Memory: 640 B, 37.5 MiB, 7.34 GiB, 120 GiB, 1.50 TiB."""
+    """Bytes in a binary unit: 640 B, 37.5 MiB, 7.34 GiB, 120 GiB, 1.50 TiB."""
     for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if size >= 0.9995 * factor:
             return f"{digits(size / factor)} {unit}"
     return f"{size:.0f} B"
 
 
-def by_text(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Each text once -> its names; `told`: (name, text)."""
+def by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Text -> the names that have it; `pairs`: (name, text)."""
     found: dict[str, list[str]] = {}
-    for name, text in told:
+    for name, text in pairs:
         found.setdefault(text, []).append(name)
     return found
 
 
 def names_in(*texts: str) -> list[str]:
-    """Return the names in some texts, with commas between them."""
+    """The names in some texts; commas separate names in a text."""
     return [name for name in map(str.strip, ",".join(texts).split(",")) if name]
 
 
 def rows_of(rows: int, networks: int) -> str:
-    """Rows of a table of networks: 5 networks, or 20 rows of 1 network."""
+    """The number of rows in a table of networks: "5 networks", or "20 rows of 1 network"."""
     named = plural(networks, "network")
     return named if rows == networks else f"{plural(rows, 'row')} of {named}"
 
@@ -285,7 +289,7 @@ _IN_IES = re.compile("[^aeiou]y$")
 
 
 def plural(count: int, word: str) -> str:
-    """1 device, 2 devices, 3 multiplies, 4 epochs; 50,000 samples."""
+    """A count and its noun: 1 device, 2 devices, 3 multiplies, 4 epochs; 50,000 samples."""
     if count != 1 and _IN_IES.search(word):
         return f"{count:,} {word[:-1]}ies"
     ending = "es" if word.endswith(("s", "x", "sh")) else "s"
@@ -299,8 +303,9 @@ PYTHON = os.path.dirname(os.__file__) + os.sep
 
 
 def user_line(error: BaseException) -> str:
-    """ " at net.py:12": the last line of the user's own code, of a notebook's cell with its code; "" where
-    there is none.
+    """The place of the last line of the user's own code in a traceback, as " at net.py:12"; else "".
+
+    A line in a notebook's cell is shown with its code.
     """
     others = (os.path.dirname(__file__) + os.sep, PYTHON, INSTALLED, "<frozen ")
     frames = traceback.extract_tb(error.__traceback__)

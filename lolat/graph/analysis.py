@@ -20,9 +20,9 @@ from lolat.graph.weights import copied_bytes, weights_bytes
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """The `counts` of a graph, and its `blocks` in network order.
+    """A graph with its counts and its blocks, in network order.
 
-    `owner`: (operations,) index of the block that each operation is in.
+    `owner`: (operations,) index of the block that each operation belongs to.
     """
 
     graph: Graph
@@ -33,7 +33,7 @@ class Analysis:
     _bytes: dict[tuple[str, str], tuple[int, Any, Any]] = field(default_factory=dict, repr=False)
 
     def memory(self, batch_size: int, mode: Mode = DEFAULT_MODE) -> Memory:
-        """Memory of a forward pass at a batch size; `mode`: the device's execution mode."""
+        """Peak memory of a forward pass at a batch size; `mode`: the device's execution mode."""
         key = mode.dtype if mode.half else "", mode.launch
         if key not in self._bytes:
             copied = np.zeros(len(self.owner), int)
@@ -52,12 +52,14 @@ class Analysis:
         return Memory(weights, int(alive[most]), self.graph.operations[most].full_name)
 
     def largest_batch(self, mode: Mode, available_bytes: float) -> int:
-        """The largest batch whose forward pass fits in memory; 0 if none does."""
+        """The largest batch whose forward pass fits in memory; 0 if none fits."""
         fitting = largest_fitting(lambda n: self.memory(n, mode).total_bytes, available_bytes)
         return self.graph.largest_batch(fitting)
 
     def block_counts(self, batch_size: int) -> np.ndarray:
-        """Counts of each block at a batch size, (blocks, COLUMNS), cached; InputError if too large."""
+        """Cached counts of each block at a batch size, (blocks, COLUMNS); InputError if a count
+        overflows.
+        """
         self.graph.check_batch(batch_size)
         sums = self._sums.get(batch_size)
         if sums is None:
@@ -69,7 +71,7 @@ class Analysis:
 
 
 def analyze(network: Graph | Analysis) -> Analysis:
-    """Cut and count a graph, cached with it; an Analysis is returned as it is."""
+    """Cut a graph into blocks and count it, cached with the graph; an Analysis is returned as it is."""
     return network if isinstance(network, Analysis) else _analysis(network)
 
 

@@ -1,8 +1,8 @@
-"""The part of a backward pass that runs, and the operations that it recomputes.
+"""The operations that run in a backward pass, and the operations that it recomputes.
 
 A network's inputs and its untrained constants get no gradient. Attributes of operations (TRAINED and its
-neighbors in `lolat.graph.kinds`) mark other untrained parts; a network that is trained whole has none. A
-checkpointed part is recomputed up to its last saved tensor, all of it if it is REENTRANT, and without its
+neighbors in `lolat.graph.kinds`) mark other untrained parts; a fully trained network has none. A
+checkpointed part is recomputed up to its last saved tensor, completely if it is REENTRANT, and without its
 products if it is SELECTIVE.
 """
 
@@ -17,17 +17,17 @@ from lolat.graph import Graph, Operation, cached_on_graph, kinds
 from lolat.graph.kinds import kind_of
 
 _AFTER = kinds.NORMALIZATIONS | frozenset(kinds.GATES)
-"""Kinds that save values they compute, such as statistics; a checkpointed part recomputes these."""
+"""Kinds that save values which they compute, such as statistics; a checkpointed part recomputes them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Backward:
-    """Arrays, (operations,) each, that describe a backward pass.
+    """A backward pass: four boolean arrays of shape (operations,), and two tuples with an item per tensor.
 
-    `runs`: True if the operation has a backward pass; `first`: True if it computes the gradient of its
-    first operand; `second`: True if it computes that of its kernel or its other operand; `recomputed`: True
-    if its forward pass runs again. `needs`: (tensors,) True if its gradient is needed; `gradients`:
-    (tensors,) number of operations whose gradients for it are added.
+    `runs`: the operation has a backward pass; `first`: it computes the gradient of its first operand;
+    `second`: it computes the gradient of its kernel or second operand; `recomputed`: its forward pass runs
+    again. `needs`: the gradient of the tensor is computed; `gradients`: number of operations whose
+    gradients for the tensor are added up.
     """
 
     runs: np.ndarray
@@ -38,9 +38,9 @@ class Backward:
     gradients: tuple[int, ...]
 
     def share(self, graph: Graph, position: int) -> float:
-        """The fraction of an operation's whole backward pass that runs.
+        """The fraction of an operation's full backward pass that runs.
 
-        The gradient of a network's input counts, as measured blocks computed it too.
+        The gradient of a network's input counts, because measured blocks computed it too.
         """
         o, runs = graph.operations[position], bool(self.runs[position])
         if not runs or o.kind not in kinds.MULTIPLYING or o.kind == "attention":
@@ -49,7 +49,7 @@ class Backward:
         return 0.5 * (bool(self.first[position] or reads_input) + bool(self.second[position]))
 
     def saved(self, graph: Graph, position: int) -> set[int]:
-        """The tensors that an operation keeps, by the rules of PyTorch's autograd."""
+        """The tensors that an operation saves for its backward pass, by the rules of PyTorch's autograd."""
         o = graph.operations[position]
         if not self.runs[position]:
             return set()
@@ -76,26 +76,26 @@ def _saves(operation: Operation) -> str:
 
 
 def saves_positions(graph: Graph, operation: Operation) -> bool:
-    """True if PyTorch keeps the position of each element that an operation has chosen."""
+    """True if PyTorch saves the positions of the elements that an operation selects, such as maxima."""
     by_kind = operation.kind in kinds.INDEXED or kinds.POSITIONS in _saves(operation)
     return by_kind and graph.framework == "torch"
 
 
 def drops(graph: Graph, operation: Operation) -> bool:
-    """True if an operation is a dropout with an effect; one of PyTorch without a rate has none."""
+    """True if an operation is a dropout that drops elements; in PyTorch, one without a rate drops none."""
     return operation.kind == "dropout" and (
         graph.framework != "torch" or "rate" in operation.attributes
     )
 
 
 def is_view(graph: Graph, operation: Operation) -> bool:
-    """True if an operation's result is a view of its input in training, so that the whole input stays."""
+    """True if an operation's result is a view of its input in training, so that the input stays alive."""
     views = kinds.VIEWS | kinds.SLICES if graph.framework == "torch" else kinds.VIEWS
     return operation.kind in views and bool(operation.inputs) and not drops(graph, operation)
 
 
 def free_parameters(graph: Graph) -> list[tuple[list[int], int]]:
-    """Return (positions of operations that give its gradient, elements) of each trained constant."""
+    """(positions of the operations that compute its gradient, elements) of each trained constant."""
     part, readers = backward_of(graph), dict[int, Any](graph.consumers()) if graph.free else {}
     if graph.free:  # a result stands for the constants that its operation's kernel is computed from
         readers |= {t: [i] for i, o in enumerate(graph.operations) for t in o.outputs}
@@ -108,7 +108,7 @@ def free_parameters(graph: Graph) -> list[tuple[list[int], int]]:
 
 
 def read_parameters(graph: Graph) -> dict[int, int]:
-    """Return constant -> the last operation that reads it, for those that are whole trained parameters."""
+    """Constant -> the last operation that reads it, for each constant that is a whole trained parameter."""
     runs, readers = backward_of(graph).runs, graph.consumers()
     memory = {t for tensors, freed in graph.storages if freed == -1 for t in tensors}
     whole = (
@@ -130,7 +130,7 @@ def has_trained_parameters(operation: Operation) -> bool:
 
 
 def _trains_kernel(operation: Operation) -> bool:
-    """True if an operation trains more than its bias."""
+    """True if an operation trains its kernel, not only its bias."""
     a = operation.attributes
     biases: Any = a.get("out_features", a.get("out_channels", 0))
     return has_trained_parameters(operation) and (
@@ -140,7 +140,7 @@ def _trains_kernel(operation: Operation) -> bool:
 
 @cached_on_graph
 def backward_of(graph: Graph) -> Backward:
-    """The backward pass."""
+    """The backward pass of a graph."""
     tensors, operations = graph.tensors, graph.operations
     is_float = ["float" in t.dtype or "complex" in t.dtype for t in tensors]
     given = {t for o in operations for t in o.outputs}.union(graph.inputs, graph.still)
@@ -179,7 +179,7 @@ def backward_of(graph: Graph) -> Backward:
 def open_outputs(graph: Graph) -> list[int]:
     """The outputs that a loss outside of the network reads.
 
-    A network may return its loss, one number, beside the logits that the loss is computed from.
+    If a network returns its own loss (a scalar) beside logits, those logits are not among them.
     """
     needs = backward_of(graph).needs
     closed = {t for t in graph.outputs if needs[t] and not graph.tensors[t].shape}
@@ -194,7 +194,7 @@ def open_outputs(graph: Graph) -> list[int]:
 
 
 def checkpoints(graph: Graph) -> dict[int, list[int]]:
-    """The positions of the operations of each checkpointed part."""
+    """Number of a checkpointed part -> positions of its operations."""
     parts: dict[int, list[int]] = {}
     for i, o in enumerate(graph.operations):
         if kinds.CHECKPOINT in o.attributes:
@@ -203,9 +203,9 @@ def checkpoints(graph: Graph) -> dict[int, list[int]]:
 
 
 def _recomputed(graph: Graph, found: Backward, part: list[int]) -> Iterator[int]:
-    """Yield the positions of the operations of a part that are recomputed.
+    """Yield the positions of the operations of a checkpointed part that are recomputed.
 
-    The last of them writes the last tensor that is saved.
+    Recomputation ends with the operation that writes the last saved tensor.
     """
     operations, end = graph.operations, 0
     for i in part:

@@ -1,12 +1,12 @@
-"""Cuts a graph into blocks that a person recognizes.
+"""Cutting a graph into blocks that a person recognizes.
 
-A graph is cut where a single tensor is alive. A piece that is still too large (a U-Net, which its skip
-connections span; a cell of NASNet, which reads the last two cells) is cut where few tensors are alive, and
-where a module ends that a person named. The pieces are then grouped by the names of their layers; without
+A graph is cut where a single tensor is alive. A piece that is still too large (a U-Net with its skip
+connections; a cell of NASNet, which reads the last two cells) is cut where few tensors are alive, and at
+the end of a module that a person named. The pieces are then grouped by the names of their layers; without
 names, each computing operation is a block.
 
-A name that a framework numbered ("conv2d_17", "add_2") does not say where a block begins. Only names that a
-person chose ("block2_add") group pieces.
+A name that a framework numbered ("conv2d_17", "add_2") does not show where a block begins. Only names that
+a person chose ("block2_add") group pieces.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from lolat.units import plural
 Node = TypeVar("Node")
 
 CROWDED = 12
-"""The most computing operations of a block that cannot be cut at a single tensor."""
+"""Most computing operations in a piece that stays whole although more than one tensor is alive inside."""
 
 
 def depth_first(ends: Sequence[Node], sources: Callable[[Node], Sequence[Node]]) -> list[Node]:
-    """The nodes that `ends` depend on, branch by branch, each after its `sources`."""
+    """The nodes that `ends` depend on, depth first; each node follows its `sources`."""
     order: list[Node] = []
     seen = set[Node]()
     stack = [(node, False) for node in reversed(ends)]
@@ -60,7 +60,8 @@ def branch_by_branch(graph: Graph) -> list[int]:
 class Flow:
     """The tensors that flow from inputs to outputs, and the computing operations.
 
-    `reads`, `writes`: for each operation, the roots of its tensors; a view has the root of its input.
+    `reads`, `writes`: for each operation, the roots of its tensors. The root of a view is the root of its
+    input.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -90,10 +91,10 @@ class Flow:
         self.units = [o.kind in COMPUTE - {"depthwise_conv"} for o in operations]
 
     def crossing(self, start: int, end: int) -> list[int]:
-        """Number of tensors that cross each boundary between operations start..end-1.
+        """Number of tensors alive at each boundary between operations start..end-1.
 
-        Item i is the boundary behind operation start + i. Tensors that none of these operations reads or
-        writes do not count.
+        Item i is the boundary after operation start + i. Only tensors that one of these operations reads or
+        writes count.
         """
         first: dict[int, int] = {}
         last: dict[int, int] = {}
@@ -109,7 +110,7 @@ class Flow:
 
 
 def segments(flow: Flow) -> list[list[int]]:
-    """Positions of the operations between two cuts."""
+    """Positions of the operations of each piece between two cuts."""
     done: list[list[int]] = []
     todo = [(0, flow.size, True)] if flow.size else []
     while todo:
@@ -129,8 +130,10 @@ def segments(flow: Flow) -> list[list[int]]:
 
 
 class BlockName(NamedTuple):
-    """The name of a block, or of a module: a `label`, unique in the network, such as "conv3_block2", and a
-    `summary` of the operations, "3 convs, add"; "" of a module.
+    """The name of a block or module.
+
+    `label`: unique in the network, such as "conv3_block2"; `summary`: its operations, such as "3 convs,
+    add"; "" for a module.
     """
 
     label: str
@@ -142,14 +145,14 @@ class BlockName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A part of a network: `operations` are positions in `graph.operations`, increasing."""
+    """A part of a network; `operations`: increasing positions in `graph.operations`."""
 
     name: BlockName
     operations: tuple[int, ...]
 
     @property
     def label(self) -> str:
-        """The label of its name."""
+        """The label of the block's name."""
         return self.name.label
 
 
@@ -178,7 +181,7 @@ def cut(graph: Graph) -> tuple[Block, ...]:
 
 @dataclass
 class Group:
-    """Segments that make a block; `label`: None if it has no name that a person chose."""
+    """Segments that form a block; `label`: None if no name that a person chose covers them."""
 
     positions: list[int]
     label: str | None
@@ -188,13 +191,13 @@ class Group:
 
 @dataclass
 class Grouping:
-    """Puts segments together into blocks."""
+    """Groups segments into blocks."""
 
     flow: Flow
     names: Names
 
     def groups(self) -> list[Group]:
-        """The blocks of all segments, in order."""
+        """The blocks of all segments, in network order."""
         elements = []
         for piece in (run for segment in segments(self.flow) for run in self._by_name(segment)):
             units, one = sum(self.flow.computing[p] for p in piece), len(piece) == 1
@@ -213,10 +216,10 @@ class Grouping:
         return body + self._joined(tail)
 
     def _by_name(self, segment: list[int]) -> list[list[int]]:
-        """The runs of a segment under one name each, if it holds several modules or a chain of names.
+        """Split a segment into runs of one name each, if it holds several modules or a chain of names.
 
-        A cell, whose branches have names but no modules, stays whole; so does a module. An operation
-        without a name joins the run before it; if it computes nothing, it begins a run of its own.
+        A module stays whole, and so does a cell whose branches have names but no modules. An unnamed
+        operation joins the run before it if it computes, else it begins a new run.
         """
         names = [self.names.labels[p] for p in segment]
         if len({*names} - {None}) < 2 or self.names.of_segment(segment) is not None:
@@ -239,14 +242,14 @@ class Grouping:
         return runs if is_cut else [segment]
 
     def _is_module(self, positions: Sequence[int]) -> bool:
-        """True if some operations have a module that holds no other operation."""
+        """True if these operations are all the computing operations of a module."""
         every = [{*self.names.beginnings[p]} for p in positions]
         whole = max(set.intersection(*every), key=len, default="")
         computing = sum(self.flow.computing[p] for p in positions)
         return bool(whole) and self.names.below[whole] == computing
 
     def _joined(self, elements: list[Group]) -> list[Group]:
-        """Join neighbors into groups; an element that does not compute joins one that does."""
+        """Join neighboring elements into groups; an element that does not compute joins one that does."""
         groups: list[Group] = []
         waiting: list[Group] = []  # elements that do not compute, whose group is not known yet
         for element in elements:
@@ -278,7 +281,10 @@ class Grouping:
         return groups
 
     def _begins(self, light: Group, group: Group, computing: Group | None = None) -> bool:
-        """True if an element that does not compute belongs to `computing`, or reads nothing of `group`."""
+        """True if an element that does not compute belongs to the next group, `computing`, not to `group`.
+
+        Its label is that of `computing`, or it reads nothing of `group`.
+        """
         if computing is not None and light.label is not None and light.label == computing.label:
             return True
         inputs = self.flow.graph.operations[light.positions[0]].inputs
@@ -300,7 +306,7 @@ class Grouping:
         return computing == ["depthwise_conv"] and {*kernel} == {1}
 
     def _with_stem(self, groups: list[Group]) -> list[Group]:
-        """The groups, with those before the first named one joined as the stem if they are small."""
+        """The groups, in which a few small ones before the first named group are joined as the stem."""
         generic = [
             not g.branching and (g.label is None or _kinds(_GENERIC).fullmatch(g.label) is not None)
             for g in groups
@@ -314,7 +320,7 @@ class Grouping:
 
 
 def is_gate(graph: Graph, operation: Operation) -> bool:
-    """True if an operation scales the channels of an image, as the end of a squeeze-excite does."""
+    """True if an operation scales an image's channels, like the last one of a squeeze-excite."""
     flat = [is_flat(s) for s in graph.shapes(operation.inputs)]
     return operation.kind == "multiply" and any(flat) and not all(flat)
 
@@ -322,7 +328,7 @@ def is_gate(graph: Graph, operation: Operation) -> bool:
 # ---- Names: a label from the names of layers, and a summary of the operations.
 
 MOST_OPERATIONS = 24
-"""The most computing operations of a block; more operations under one name are a stage."""
+"""Most computing operations in a block; a name that more operations share belongs to a stage."""
 
 _KIND = "|".join(
     [
@@ -351,12 +357,12 @@ _PART = re.compile(r"_(?:depthwise|pointwise)$")  # names that readers give a se
 
 @cache
 def _kinds(pattern: str) -> re.Pattern[str]:
-    """The pattern with the kinds in place of KIND, compiled on first use because that takes long."""
+    """The pattern with KIND replaced by the kinds of layers; compiled on first use, which takes long."""
     return re.compile(pattern.replace("KIND", _KIND), re.IGNORECASE)
 
 
 class Names:
-    """The labels that the names of a graph suggest; `units`: True for each operation that counts."""
+    """Labels that the names in a graph suggest; `units`: (operations,) True for operations that count."""
 
     def __init__(self, graph: Graph, units: Sequence[bool]) -> None:
         self.operations = graph.operations
@@ -375,7 +381,7 @@ class Names:
         self.labels = [self._of_operation(p) for p in range(len(graph.operations))]
 
     def _of_operation(self, position: int) -> str | None:
-        """The label of an operation in a chain: its longest beginning that other computing ones share."""
+        """The label of an operation in a chain: its longest name prefix that other computing ones share."""
         numbered = [b for b in self.numbered[position] if self.support[b] <= MOST_OPERATIONS]
         shared = [b for b in numbered if self.support[b] > 1]
         if best := shared or _chosen(numbered):
@@ -388,7 +394,7 @@ class Names:
         return (shared[-1] if shared else words[0]) if words else None
 
     def of_segment(self, positions: Sequence[int]) -> str | None:
-        """The label on which most names of a branching segment agree; None if they do not agree."""
+        """The label that most names in a branching segment share; None if there is no such label."""
         weights = {p: 3 if self.operations[p].kind in COMPUTE else 1 for p in positions}
         weights[positions[-1]] += 1  # a branch is often named where it ends
         weights = {p: weight for p, weight in weights.items() if self.texts[p]}
@@ -401,12 +407,12 @@ class Names:
 
 
 def _chosen(names: Iterable[str]) -> list[str]:
-    """The names that do not end in the kind of a layer."""
+    """The names that do not end in a kind of layer."""
     return [name for name in names if not _kinds(_ENDS_IN_KIND).search(name)]
 
 
 def informative(operation: Operation) -> str:
-    """The part of the full name that a person chose; "" if a framework numbered all of it."""
+    """The part of an operation's full name that a person chose; "" if a framework numbered all of it."""
     kept: list[str] = []
     for component in operation.full_name.partition(":")[0].split("/"):
         if _CONTAINER.fullmatch(component):
@@ -420,8 +426,10 @@ def informative(operation: Operation) -> str:
 
 
 def layer_label(operations: Sequence[Operation]) -> str:
-    """A label for a block without a chosen name: its first and its last module if these have one, as in
-    "enc2 to up1"; else its first computing layer as the framework numbered it, in the module that has it.
+    """A label for a block that has no name chosen by a person.
+
+    It is the block's first and last module if these have names, as in "enc2 to up1"; else the first
+    computing layer, as the framework numbered it, behind its module.
     """
     every = [o for o in operations if o.kind in COMPUTE] or operations[:1]
     computing, (first, last) = every[0], map(informative, (every[0], every[-1]))
@@ -438,7 +446,7 @@ def layer_label(operations: Sequence[Operation]) -> str:
 
 
 def item_label(label: str, operations: Sequence[Operation]) -> str:
-    """The label of a block in a list of modules: with its number there if one numbered layer computes."""
+    """The label of a block in a list of modules; a block with one computing layer gets its number there."""
     computing = [o for o in operations if o.kind in COMPUTE]
     number = re.fullmatch(r"[a-z_]+_(\d+)", computing[0].name) if len(computing) == 1 else None
     is_item = number is not None and label == computing[0].path
@@ -458,7 +466,7 @@ _SHOWN = COMPUTE | POOLINGS | {"add", "concatenate", "resize"}
 def summarize(operations: Sequence[Operation]) -> str:
     """The kinds of operations in a block: "3 convs, add", "average pool, dense 1000, softmax".
 
-    If several compute, the others come last, and only those that pool, resize or join tensors.
+    If several operations compute, the others come last, and only those that pool, resize or join tensors.
     """
     shown = [o for o in operations if o.kind not in VIEWS | {"pad"}]
     if sum(o.kind in COMPUTE for o in operations) > 1:

@@ -1,7 +1,7 @@
-"""Counts of operations: a row for each count, a formula for each kind of operation.
+"""Counts of operations: one row for each count, one formula for each kind of operation.
 
 The terms are those of docs/reference/counts.md: ACTS, INP, FLOPs (1 MAC = 1 FLOP), traffic, weights, ops.
-An operation whose kind has no formula is reported by name and counted as memory traffic.
+An operation whose kind has no formula is named in a remark and counted as memory traffic.
 """
 
 from collections import Counter
@@ -25,8 +25,8 @@ from lolat.units import percent
 class Meaning:
     """The meaning of a count.
 
-    `group`: the kind of cost (flops: computing, weights, memory, patches, ops); `words`: its name for
-    people; `why`: why a unit costs time; `family`: the count that it is a part of.
+    `group`: the kind of cost (flops: computing, weights, memory, patches, ops); `words`: the count's name
+    for people; `why`: why it costs time; `family`: the total count that it is a part of.
     """
 
     group: str
@@ -48,10 +48,10 @@ _groups = partial(Meaning, "ops", unit="groups")
 
 # fmt: off
 class Count(NamedTuple):
-    """Counts of one operation or a sum of several, at some batch size; all integers.
+    """Counts of one operation, or sums over several, at some batch size; all integers.
 
-    Every profile has the first six. The others separate work that costs more on some devices. The counts
-    of a family split the family's count by kinds of operations. Only training uses `threaded` and
+    Every profile has the first six. The others separate work that costs more on some devices. Counts of one
+    family add up to the family's total, split by kinds of operations. Only training uses `threaded` and
     `streamed`.
 
     A new count is a row here, and a formula below that fills it in.
@@ -170,9 +170,9 @@ STREAMED_FROM = 2**22  # elements: 16 MiB of float32
 
 
 class Sizes(NamedTuple):
-    """The sizes of an operation at a batch size.
+    """The sizes of an operation's tensors at a batch size.
 
-    `ins`, `outs`: elements of each tensor that it reads and writes. `single`: elements of the first output
+    `ins`, `outs`: elements of each tensor that it reads and writes. `single`: elements of its first output
     at batch size 1.
     """
 
@@ -187,9 +187,9 @@ Formula = Callable[[Sizes], Count]
 
 
 def _of_kind(w: Sizes, traffic: int | None = None, ops: int = 1, **more: int) -> Count:
-    """Count traffic and operations, in total and by kind, and add the counts `more`.
+    """Count traffic and operations, in total and for their kind, and add the counts in `more`.
 
-    `traffic`: elements; None: those of all inputs and outputs.
+    `traffic`: elements; None for the elements of all inputs and outputs.
     """
     kind, traffic = kind_of(w.kind), sum(w.ins) + sum(w.outs) if traffic is None else traffic
     return Count(traffic=traffic, ops=ops, **{kind.elements: traffic, kind.ops: ops}, **more)
@@ -201,7 +201,7 @@ def _exponential(w: Sizes) -> Count:
 
 
 def _pool(w: Sizes) -> Count:
-    """Count traffic, and the elements in the windows; an element counts once for each window."""
+    """Count traffic, and the elements in all windows; one in several windows counts several times."""
     column = "maxima" if w.kind == "max_pool" else "means"
     return _of_kind(w, **{column: w.outs[0] * prod(w.attributes["kernel"])})
 
@@ -240,9 +240,9 @@ def _convolution(w: Sizes) -> Count:
 
 
 def _dense(w: Sizes) -> Count:
-    """Count `in_features` products for each output element; a pass reads the kernels of all experts once.
+    """Count `in_features` products for each output element; all experts' kernels are read once per pass.
 
-    Attribute `bias`: True, False, or the share of the outputs that have a bias.
+    Attribute `bias`: True, False, or the fraction of the outputs that have a bias.
     """
     a = w.attributes
     macs, kernel = w.outs[0] * a["in_features"], a["in_features"] * a["out_features"]
@@ -253,7 +253,7 @@ def _dense(w: Sizes) -> Count:
 
 
 def _embedding(w: Sizes) -> Count:
-    """Count the rows that are read, not the whole table; the rows of a bag become one in the output."""
+    """Count the rows that are read, not the whole table; a bag sums several rows into one output row."""
     rows = max(w.ins[0] * w.attributes.get("out_features", 0), w.outs[0])
     return _of_kind(w, w.ins[0] + w.outs[0], weights=rows, dense_weights=rows)
 
@@ -285,14 +285,13 @@ def _attention(w: Sizes) -> Count:
 
 
 def _recurrent(step_traffic: int, biases: int) -> Formula:
-    """The formula of a recurrent layer: the operations of one step, times the steps.
+    """The formula of a recurrent layer: the counts of one step, times the steps.
 
-    A step multiplies the input and the state with one matrix each per gate, then runs element-wise
-    operations that read and write `step_traffic` x units elements. A step counts as one operation: a
-    framework's loop starts its small operations faster than those of a graph (TensorFlow takes some 12 us
-    for a step of an LSTM of 64 units). `biases`: learned vectors of gates x units elements; the attribute
-    `bias_vectors` overrides it. The attribute `projection` is the size of a state that one more product
-    computes (Sak et al., 2014).
+    Each step multiplies the input and the state with one matrix per gate, then runs element-wise operations
+    that access `step_traffic` x units elements. A step counts as one operation: a framework's loop launches
+    its small operations faster than a graph's operations (TensorFlow takes some 12 us for a step of an LSTM
+    of 64 units). `biases`: learned vectors of gates x units elements; the attribute `bias_vectors`
+    overrides it. The attribute `projection`: size of the state after one more product (Sak et al., 2014).
     """
 
     def formula(w: Sizes) -> Count:
@@ -339,10 +338,10 @@ FORMULAS: dict[str, Formula] = {
 
 
 def behavior(operation: Operation) -> str:
-    """The name of an operation's work in a device's measured domain.
+    """The name of an operation's kind of work in a device's measured domain.
 
-    It is "memory traffic" for kinds that read and write memory once, and "matmul" for attention.
-    Convolutions and pools with one or three dimensions end in "_1d" and "_3d".
+    It is "memory traffic" for kinds that read and write memory once, and "matmul" for attention. Names of
+    convolutions and pools with one or three dimensions end in "_1d" and "_3d".
     """
     if kind_of(operation.kind).like_memory:
         return "memory traffic"
@@ -352,7 +351,7 @@ def behavior(operation: Operation) -> str:
 
 
 def behaviors(operations: Iterable[Operation]) -> set[str]:
-    """The names of the operations' work (`behavior`), without views."""
+    """The names of the operations' kinds of work (see `behavior`), without views."""
     return {behavior(o) for o in operations if o.kind not in VIEWS}
 
 
@@ -369,9 +368,9 @@ _OPS, _SERIAL, _THREADED, _STREAMED, _BORDER = map(COLUMNS.index, _PLACES)
 class GraphCounts:
     """Counts of every operation of a graph, for any batch size.
 
-    All formulas are affine in the batch size: an operation's counts are `fixed + batch * scaled`, both
-    (operations, COLUMNS) arrays of int64. `threaded`, `streamed` and `repacked` have thresholds, so that
-    `at` computes them. `quantized`: share of the multiply-accumulates with the attribute `bits`.
+    An operation's counts are `fixed + batch * scaled`; both arrays are (operations, COLUMNS), int64. Only
+    `threaded`, `streamed` and `repacked` are not linear; `at` computes them. `quantized`: the share of the
+    multiply-accumulates whose operations have the attribute `bits`.
     """
 
     fixed: "np.ndarray"
@@ -380,7 +379,7 @@ class GraphCounts:
     quantized: float = 0.0
 
     def check_size(self, batch_size: int, name: str) -> None:
-        """InputError if a count at `batch_size` does not fit in 64 bits; `name`: the network's."""
+        """Raise InputError if a count at `batch_size` overflows 64 bits; `name`: the network's name."""
         if float(self.scaled.max(initial=0)) * batch_size > MOST_COUNT:
             why = f"batch size {batch_size} of {name!r}: its counts do not fit in 64 bits"
             raise InputError(f"{why}; give a smaller batch size or input size", why=why)
@@ -401,14 +400,14 @@ class GraphCounts:
 
 
 def repacked(counts: "np.ndarray", batch_size: int) -> "np.ndarray":
-    """Weights that each call at `batch_size` reorders, (...,); `counts`: (..., COLUMNS)."""
+    """Weights that each call at `batch_size` puts in another layout, (...,); `counts`: (..., COLUMNS)."""
     reordered: np.ndarray = (batch_size > 1) * counts[..., _REORDERED].sum(axis=-1)
     return reordered
 
 
 @cached_on_graph
 def count(graph: Graph) -> GraphCounts:
-    """Count a graph; one remark for each kind of operation without a formula."""
+    """Count the operations of a graph; each kind without a formula gets one remark."""
     shape = (len(graph.operations), len(COLUMNS))
     one, two = (
         np.array([_operation_counts(graph, o, n) for o in graph.operations], np.int64)
@@ -438,7 +437,7 @@ def count(graph: Graph) -> GraphCounts:
 
 
 def quantized_remark(share: float) -> str:
-    """The remark on a network with a share of quantized multiply-accumulates."""
+    """The remark on a network in which a `share` of the multiply-accumulates is quantized."""
     return Remark(
         "quantized",
         "{share} of its multiply-accumulates, which no device was timed with; counted and timed as in "
@@ -460,7 +459,7 @@ def share_of_macs(counts: "np.ndarray", chosen: Sequence[bool]) -> float:
 
 
 def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Count:
-    """Counts of an operation; InputError if it lacks an attribute or a size is below 1."""
+    """Counts of an operation; InputError if an attribute is missing or a size is below 1."""
     ins, outs = (
         [graph.tensors[i].elements(batch_size) for i in tensors]
         for tensors in (operation.inputs, operation.outputs)

@@ -55,7 +55,7 @@ SMALL = 3  # side of a kernel
 
 
 def has_large_kernel(operation: Operation) -> bool:
-    """True if a kernel with sides of at most SMALL would leave a convolution's output as large."""
+    """True for a convolution with a side above SMALL that keeps its output size with smaller sides."""
     a = operation.attributes
     return (
         operation.kind in ("conv", "grouped_conv", "depthwise_conv")
@@ -66,7 +66,7 @@ def has_large_kernel(operation: Operation) -> bool:
 
 
 def with_small_kernels(graph: Graph, positions: Collection[int]) -> Graph | None:
-    """The graph with kernels of at most SMALL on a side; None if no kernel is larger."""
+    """The graph with kernels cut down to SMALL on a side; None if no kernel at `positions` is larger."""
 
     def smaller(o: Operation) -> Operation:
         return o.changed(kernel=tuple(min(k, SMALL) for k in o.attributes["kernel"]))
@@ -75,14 +75,14 @@ def with_small_kernels(graph: Graph, positions: Collection[int]) -> Graph | None
 
 
 def has_heads(operation: Operation) -> bool:
-    """True for attention that could have half as many heads, each twice as wide."""
+    """True for an attention that can run with half as many heads, each twice as wide."""
     a = operation.attributes
     even = operation.kind == "attention" and not (a["heads"] % 2 or a["key_heads"] % 2)
     return even and len(operation.inputs) == 3 and len(operation.outputs) == 1
 
 
 def with_fewer_heads(graph: Graph, positions: Collection[int]) -> Graph | None:
-    """The graph with half as many heads in attention, each twice as wide; None if none can have that."""
+    """The graph with half as many attention heads, each twice as wide; None if no attention allows it."""
 
     def fewer(o: Operation) -> Operation:
         halves = {name: o.attributes[name] // 2 for name in ("heads", "key_heads")}
@@ -96,7 +96,7 @@ def _each(
     graph: Graph, positions: Collection[int], able: Callable[[Operation], bool],
     other: Callable[[Operation], Operation],
 ) -> Graph | None:  # fmt: skip
-    """The graph with the operations for which `able` is True changed by `other`; None if there is none."""
+    """The graph with `other` applied to each operation that `able` accepts; None if it accepts none."""
     found = {p for p in positions if able(graph.operations[p])}
     operations = (other(o) if p in found else o for p, o in enumerate(graph.operations))
     return replace(graph, operations=tuple(operations)) if found else None
@@ -106,11 +106,10 @@ def _each(
 
 
 def with_fused_attention(graph: Graph, positions: Collection[int]) -> Graph | None:
-    """The graph in which PyTorch's fused attention replaces each attention of single operations at these
-    positions; None if there is none.
+    """The graph with PyTorch's fused attention for attention in single operations; None without any.
 
-    Replaced is softmax(q k' [x a number] [+ a mask]) v of (batch, heads, steps, size) if no other operation
-    reads the scores. A number that multiplies q becomes part of the fused attention's scale.
+    The pattern is softmax(q k' [x a number] [+ a mask]) v on tensors (batch, heads, steps, size); no other
+    operation may read the scores. A number that multiplies q becomes part of the fused attention's scale.
     """
     made = graph
     for position in sorted(positions):
@@ -120,7 +119,7 @@ def with_fused_attention(graph: Graph, positions: Collection[int]) -> Graph | No
 
 
 class _Attention:
-    """The operations around a softmax of `graph`, which was made from `whole`."""
+    """The operations around a softmax of `graph`; `positions`: in `whole`, the graph before the edit."""
 
     def __init__(
         self, graph: Graph, softmax: Operation, whole: Graph, positions: Collection[int]
@@ -132,13 +131,13 @@ class _Attention:
         self.shapes = [t.shape for t in graph.tensors]
 
     def before(self, tensor: int, *kinds: str) -> Operation | None:
-        """The operation of a kind that writes a tensor for a single reader; None for others."""
+        """The operation of one of `kinds` that writes a tensor, if the tensor has one reader; else None."""
         o = self.writers.get(tensor)
         is_one = o is not None and o.kind in kinds and id(o) in self.allowed
         return o if is_one and self.reads.count(tensor) == 1 else None
 
     def fused(self) -> Graph:
-        """The graph with the attention fused; unchanged if the operations may be something else."""
+        """The graph with the attention fused; unchanged if the operations do not match the pattern."""
         found, masks, tensor = [self.softmax], list[int](), self.softmax.inputs[0]
         if (o := self.before(tensor, "add", "where")) and len(o.inputs) == 2:
             # Boolean masks are no operands of the fused one.
@@ -155,13 +154,13 @@ class _Attention:
         return self._with([first, *found], after, masks)
 
     def _reader(self, tensor: int) -> Operation | None:
-        """The only reader of a tensor; None if there are several, or it is not allowed."""
+        """The only reader of a tensor; None if there are several, or the reader is not at `positions`."""
         readers = [o for o in self.graph.operations if tensor in o.inputs]
         is_one = self.reads.count(tensor) == 1 and readers and id(readers[0]) in self.allowed
         return readers[0] if is_one else None
 
     def _with(self, found: list[Operation], last: Operation, masks: list[int]) -> Graph:
-        """The graph with one operation in place of those `found` and the `last`."""
+        """The graph with one fused attention in place of the operations in `found` and `last`."""
         (query, key), value = found[0].inputs, last.inputs[1]
         if (o := self.before(query, *_BY_NUMBER)) and len(o.inputs) == 1:
             found, query = [o, *found], o.inputs[0]
@@ -198,7 +197,7 @@ LEAST_CHANNELS = 8  # input channels of a convolution that is worth splitting; a
 
 
 def is_separable(operation: Operation) -> bool:
-    """True if a depthwise and a pointwise convolution could replace a convolution."""
+    """True for a convolution that a depthwise and a pointwise convolution can replace."""
     a = operation.attributes
     return (
         operation.kind in ("conv", "grouped_conv")
@@ -210,7 +209,7 @@ def is_separable(operation: Operation) -> bool:
 
 
 def separated(graph: Graph, positions: Collection[int]) -> Graph | None:
-    """The graph with a depthwise and a pointwise convolution for each separable one; None if none is."""
+    """The graph with a depthwise and a pointwise convolution for each separable one; None without any."""
     tensors, operations = list(graph.tensors), list[Operation]()
     for position, operation in enumerate(graph.operations):
         if position not in positions or not is_separable(operation):
@@ -241,9 +240,10 @@ def separated(graph: Graph, positions: Collection[int]) -> Graph | None:
 
 
 def as_trained(graph: Graph) -> Graph:
-    """The graph as it is trained; NetworkError if its training cannot be counted.
+    """The graph in training mode; NetworkError if its training cannot be counted.
 
-    A norm by the statistics of the batch, which counts as an instance norm at inference, is a batch norm.
+    A norm that uses the statistics of the batch even at inference, where it counts as an instance norm,
+    becomes a batch norm.
     """
     if quantized := sum("bits" in o.attributes for o in graph.operations):
         raise NetworkError(

@@ -1,4 +1,4 @@
-"""The images of a network: whether it has any, their side, and how far it shrinks them."""
+"""The images of a network: whether it reads any, their side, and how far it shrinks them."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def has_images(graph: Graph) -> bool:
 
 
 def image_side(graph: Graph) -> int | None:
-    """Height = width of the only input; None if the input is no square image, or there are several."""
+    """Side of the square image that is the only input; None if the inputs are something else."""
     return _square_side(graph.tensors[graph.inputs[0]].shape) if len(graph.inputs) == 1 else None
 
 
 def takes_images(graph: Graph) -> bool:
-    """True if it has convolutions, and an input of images or of video frames."""
+    """True if a network has convolutions, and an input of images or video frames."""
     shapes = (graph.tensors[i].shape for i in graph.inputs)
     return has_convolutions(graph) and any(len(s) > 3 and not is_flat(s) for s in shapes)
 
 
 def total_stride(graph: Graph) -> int:
-    """Side of a network's image / side of its smallest feature map; 32 if that is no whole number."""
+    """Side of a network's image / side of its smallest feature map; 32 if the ratio is not whole."""
     made = (o.outputs[0] for o in graph.operations if o.kind in _SHRINKING)
     sides = (_square_side(graph.tensors[t].shape) for t in made)
     side, least = image_side(graph), min(filter(None, sides), default=0)

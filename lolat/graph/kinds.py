@@ -17,17 +17,17 @@ OTHERS, INTEGERS, POSITIONS = "others", "integers", "positions"
 
 
 class Kind(NamedTuple):
-    """The properties of a kind of operation.
+    """The properties of some kinds of operations.
 
-    `elements`, `ops`: names of the counts (`lolat.graph.counts.Count`) of its elements and of its number.
-    `work`: the class of its step, if it has no product (`lolat.graph.work.MOVING`). `backward`: bytes of
-    such a step in the backward pass, divided by its bytes in the forward pass; element-wise kinds have
+    `elements`, `ops`: the counts (`lolat.graph.counts.Count`) to which elements and operations of the kind
+    are added. `work`: the class of its step, if it has no product (`lolat.graph.work.MOVING`). `backward`:
+    bytes of its step in the backward pass / bytes in the forward pass; element-wise kinds have
     `lolat.graph.lowering.Lowering.gradients` instead. `autocast`: the precision that PyTorch's autocast
     (torch.amp) gives it: HALF, FLOAT32, or "" for the widest type of its inputs. `like_memory`: it reads
     and writes each element once; a device measured with one such kind counts as measured with all.
     `vectors`: parameters per channel of a normalization. `requires`: attributes that its formula reads.
     `is_gelu`: its results count as `gelus` besides `exps`. `saves`: the tensors that PyTorch's autograd
-    keeps for its backward pass: INPUT, OUTPUT, BOTH or none.
+    saves for its backward pass: INPUT, OUTPUT, BOTH or none.
     """
 
     group: str
@@ -54,7 +54,7 @@ _norm = partial(
 _pool = partial(Kind, "pool", "pool_elements", "pool_ops", "pools", like_memory=True)
 
 OTHER = Kind("other", saves=INPUT)
-"""The row of a kind that the table does not have: memory traffic."""
+"""The row for a kind that is missing in the table; it counts as memory traffic."""
 _TABLE = {
     Kind("convolution", "", "", autocast=HALF, saves=INPUT,
          requires="kernel in_channels out_channels groups bias"):
@@ -120,7 +120,7 @@ _TABLE = {
 
 
 def by_name(table: Mapping[Value, str]) -> dict[str, Value]:
-    """Return name -> value for a table of value -> names, which spaces separate."""
+    """Name -> value, from a table of value -> names separated by spaces."""
     return {name: value for value, names in table.items() for name in names.split()}
 
 
@@ -128,7 +128,7 @@ KINDS = by_name(_TABLE)
 
 
 def kind_of(name: str) -> Kind:
-    """The row of a kind of operation; OTHER if the table does not have it."""
+    """The row of a kind of operation; OTHER if the table has none."""
     return KINDS.get(name, OTHER)
 
 
@@ -140,9 +140,9 @@ CONVOLUTIONS = _of("convolution")
 MULTIPLYING = _of("convolution", "product", "recurrent")
 """Kinds that multiply matrices."""
 COMPUTE = MULTIPLYING | {"embedding"}
-"""Kinds that begin a block; operations of other kinds join the block of a neighbor."""
+"""Kinds that begin a block; an operation of another kind joins a neighboring block."""
 KERNELS = MULTIPLYING - {"matmul", "attention"}
-"""Kinds that multiply with weights of their own."""
+"""Kinds that multiply with their own weights."""
 ELEMENTWISE = _of("clip", "exponential", "power", "binary")
 NORMALIZATIONS = _of("normalization")
 POOLINGS = _of("pool")
@@ -157,13 +157,14 @@ CHECKPOINT, REENTRANT, SELECTIVE = "checkpoint", "reentrant", "selective"
 INDEXED = frozenset(["max_pool", "global_max_pool"])
 """Kinds for which eager PyTorch also writes the position of each maximum."""
 WIDENING = frozenset(["softmax", "log_softmax", "reduce"])
-"""Kinds whose CUDA kernels read half precision and write float32, without a copy by autocast."""
+"""Kinds whose CUDA kernels read half precision and write float32; autocast need not convert their input."""
 INVERTIBLE = frozenset(["leaky_relu", "elu", "selu", "celu"])
-"""Kinds whose result PyTorch saves if they run in place. Other kinds then save a copy of their input."""
+"""Kinds whose result PyTorch saves if they run in place. Other in-place kinds save a copy of their input.
+"""
 READ_IN_PART = _of("selection", "embedding")
-"""Kinds that read as many elements of their input as they write."""
+"""Kinds that read only as many elements of their input as they write."""
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
-"""Recurrent kind -> number of matrices that multiply the input in each step, and the state as well."""
+"""Recurrent kind -> number of gates; each gate has a matrix for the input and another for the state."""
 
 ATTRIBUTES = {
     # convolutions and pools

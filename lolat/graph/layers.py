@@ -1,4 +1,4 @@
-"""Layers added to a GraphBuilder, channels last; search spaces and measured blocks are made of them."""
+"""Layers for a GraphBuilder, channels last; search spaces and measured blocks are built from them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from lolat.graph import Graph, GraphBuilder
 
 @dataclass(frozen=True)
 class Layers:
-    """A network under construction; every method takes and returns tensor indices.
+    """A network under construction; its methods take and return tensor indices.
 
-    `path`: the module of the new layers, which names their blocks.
+    `path`: the module of the layers that are added next, from which blocks get their names.
     """
 
     builder: GraphBuilder
@@ -21,7 +21,7 @@ class Layers:
 
     @classmethod
     def on(cls, name: str, *shape: int) -> Layers:
-        """A new network with one input of `shape`, without the batch."""
+        """A new network with one input; `shape`: the input's, without the batch."""
         layers = cls(GraphBuilder(name))
         layers.builder.input((1, *shape))
         return layers
@@ -55,7 +55,7 @@ class Layers:
         self, x: int, filters: int, kernel: int | tuple[int, int] = 1, stride: int = 1, groups: int = 1,
         bias: bool = False, kind: str = "conv",
     ) -> int:  # fmt: skip
-        """A padded convolution: the stride divides height and width (multiplies: `transposed_conv`)."""
+        """A padded convolution; `stride` divides height and width (multiplies them: `transposed_conv`)."""
         _, height, width, in_channels = self.shape(x)
         kernels = kernel if isinstance(kernel, tuple) else (kernel, kernel)
         up = kind == "transposed_conv"
@@ -72,11 +72,11 @@ class Layers:
         return self.conv(x, channels, kernel, stride, channels, bias, "depthwise_conv")
 
     def up(self, x: int, filters: int) -> int:
-        """A transposed 2x2 convolution with stride 2: twice the height and width."""
+        """A 2x2 transposed convolution with stride 2, which doubles the height and width."""
         return self.conv(x, filters, 2, 2, bias=True, kind="transposed_conv")
 
     def norm_act(self, x: int, act: str | None = "relu", norm: str = "batch_norm") -> int:
-        """A normalization and an activation, where there is one."""
+        """A normalization, and an activation unless `act` is None."""
         x = self.same(norm, x)
         return self.same(act, x) if act else x
 
@@ -99,12 +99,12 @@ class Layers:
         )  # fmt: skip
 
     def global_pool(self, x: int, flat: bool = False) -> int:
-        """Global average pooling, to one position, or `flat`: to channels alone."""
+        """Global average pooling to shape (1, 1, channels), or to (channels,) if `flat`."""
         channels = self.shape(x)[-1]
         return self.add("global_average_pool", [x], (1, channels) if flat else (1, 1, 1, channels))
 
     def flatten(self, x: int) -> int:
-        """A flattening of all dimensions but the batch."""
+        """A flattening of all dimensions except the batch."""
         return self.add("flatten", [x], (1, prod(self.shape(x))))
 
     def dense(self, x: int, units: int, act: str | None = None) -> int:
@@ -121,16 +121,16 @@ class Layers:
         return self.add("concatenate", list(xs), (*self.shape(xs[0])[:-1], channels))
 
     def shuffle(self, x: int, groups: int) -> int:
-        """A channel shuffle: a view in groups, a transpose, a view in the first shape."""
+        """A channel shuffle: a view as groups, a transpose, and a view in the original shape."""
         _, *positions, channels = self.shape(x)
         x = self.view(x, *positions, groups, channels // groups)
         x = self.add("transpose", [x], (1, *positions, channels // groups, groups))
         return self.view(x, *positions, channels)
 
     def squeeze_excite(self, x: int, reduced: int, act: str, gate: str) -> int:
-        """Global pooling, two 1x1 convolutions, and a product with the channels (MobileNetV3).
+        """A squeeze-excite: global pooling, two 1x1 convolutions, scaling of the channels (MobileNetV3).
 
-        The pooling is flat and a view makes it an image again, as in Keras' networks.
+        The pooling is flat, and a view restores the image shape, as in Keras' networks.
         """
         channels = self.shape(x)[-1]
         s = self.view(self.global_pool(x, flat=True), 1, 1, channels)

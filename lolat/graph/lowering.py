@@ -1,9 +1,9 @@
 """A graph lowered to an execution mode: the bytes that each operation reads and writes.
 
-The rules of autocast are in PyTorch's documentation (torch.amp, operations that autocast to float16 and
-to float32): products in half, sums and exponentials in float32, others in the widest type of their
-inputs. torch.compile's Inductor fuses element-wise operations in a row, and sums over the same elements.
-Together they read each tensor once and write only the tensors that operations outside read.
+The rules of autocast are those of PyTorch's documentation (torch.amp): products run in half precision, sums
+and exponentials in float32, other operations in the widest type of their inputs. torch.compile's Inductor
+fuses chains of element-wise operations and sums over the same elements. A fused group reads each tensor
+once and writes only the tensors that operations outside the group read.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from lolat.graph.kinds import kind_of
 from lolat.graph.modes import AMP, Mode, is_in_half
 
 HANDING_ON = frozenset(["add", "subtract"])
-"""Kinds that hand the gradient of their result on to their inputs unchanged."""
+"""Kinds that pass the gradient of their result on to their inputs unchanged."""
 Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
 CONTIGUOUS = kinds.CONVOLUTIONS | kinds.POOLINGS | kinds.NORMALIZATIONS
-"""Kinds whose kernels take only contiguous tensors in PyTorch."""
+"""Kinds whose PyTorch kernels need contiguous tensors."""
 
 
 class Lowering:
     """A graph lowered to a mode.
 
     `floats`: (tensors,) True for floating point; `sizes`: (tensors,) bytes of an element; `origin`:
-    (tensors,) the tensor that a view shows; `readers`: tensor -> positions of the operations that read it;
-    `written`: tensor -> position of the operation that writes it; `final`: the tensors that outputs show;
-    `strided`: positions of transpositions that PyTorch never copies; `copied`: positions of views that it
-    copies; `uncopied`: constants whose copies autocast does not keep; `groups`: positions of fused
-    operations.
+    (tensors,) for a view the tensor that holds its memory, else the tensor itself; `readers`: tensor ->
+    positions of the operations that read it; `written`: tensor -> position of the operation that writes it;
+    `final`: the tensors that hold the outputs' memory; `strided`: positions of transpositions that PyTorch
+    never copies; `copied`: positions of views that it copies; `uncopied`: constants whose copies autocast
+    does not cache; `groups`: positions of the operations in each fused group.
     """
 
     def __init__(self, graph: Graph, mode: Mode) -> None:
@@ -54,7 +54,7 @@ class Lowering:
         self.groups = self._grouped() if mode.fused else []
 
     def bytes_of(self, pairs: Iterable[tuple[int, float]]) -> tuple[float, float]:
-        """(bytes that do not depend on the batch size, bytes of each sample) of (tensor, element bytes)."""
+        """(bytes independent of the batch size, bytes per sample) of pairs (tensor, bytes per element)."""
         total = [0.0, 0.0]
         for t, size in pairs:
             tensor = self.graph.tensors[t]
@@ -64,8 +64,8 @@ class Lowering:
     def conversions(self, operation: Operation) -> list[tuple[int, float, float]]:
         """(tensor, element bytes before, after) of each tensor that autocast converts for an operation.
 
-        Trained parameters are left out: inside one context they are converted once. A compiler converts
-        results where they are written.
+        Trained parameters are left out: autocast converts them once per context. Compiled code converts a
+        result where it is written.
         """
         want = {kinds.HALF: 2.0, kinds.FLOAT32: 4.0}.get(self._precision(operation))
         if self.mode.dtype != AMP or want is None or operation.kind in kinds.WIDENING:
@@ -74,7 +74,7 @@ class Lowering:
         return [(t, 6.0 - want, want) for t in other if self._is_converted(t, operation)]
 
     def _is_converted(self, tensor: int, operation: Operation) -> bool:
-        """True if autocast converts a tensor for an operation in each pass by a separate step."""
+        """True if converting a tensor for an operation is a step of its own in each pass."""
         origin, is_batched = self.origin[tensor], self.graph.tensors[tensor].batched
         if origin in self.uncopied:
             return True
@@ -83,12 +83,12 @@ class Lowering:
         return origin in self.written or is_batched
 
     def recasts(self, operation: Operation) -> bool:
-        """True if autocast converts the kernel of an operation in each pass, which no fit included."""
+        """True if autocast converts an operation's kernel in every pass, which no fitted network did."""
         eagerly = not (self.mode.fused or self.mode.training)
         return self.mode.dtype == AMP and eagerly and kinds.RECAST in operation.attributes
 
     def eager(self, operation: Operation) -> tuple[Pairs, Pairs]:
-        """(pairs read, pairs written) of an operation without products."""
+        """(pairs read, pairs written) by an operation without products that runs eagerly."""
         writes = [(t, self.sizes[t]) for t in operation.outputs]
         if self._is_view(operation):
             return [], []
@@ -104,7 +104,7 @@ class Lowering:
         return [(t, 4.0 if wide and self.floats[t] else self.sizes[t]) for t in reads], writes
 
     def _bags(self, operation: Operation) -> Iterator[tuple[int, float]]:
-        """Yield the pair of the rows that an embedding reads, if it sums them into fewer (bags)."""
+        """Yield the pair of the rows that an embedding bag reads; it sums several rows into one."""
         tensors, features = self.graph.tensors, operation.attributes.get("out_features", 0)
         if operation.kind == "embedding":
             source, out = operation.inputs[0], operation.outputs[0]
@@ -112,9 +112,10 @@ class Lowering:
                 yield source, features * self.sizes[out]
 
     def _is_view(self, operation: Operation) -> bool:
-        """True for a slice or a transposition that PyTorch does not copy.
+        """True for a slice or transposition that is not copied.
 
-        Kernels that need contiguous tensors copy a slice; a compiler's kernels do not.
+        Eager PyTorch copies a slice for kernels that need contiguous tensors; compiled kernels need no
+        copy.
         """
         position = self.written[operation.outputs[0]]
         if operation.kind == "transpose":
@@ -134,10 +135,11 @@ class Lowering:
     def gradients(self, position: int, needs: Sequence[bool]) -> Iterator[tuple[str, Pairs]]:
         """Yield (class of work, pairs read and written) of each backward step of an operation.
 
-        The operation is element-wise or a slice. PyTorch's autograd runs these steps: a sum hands its
-        gradient on, a product multiplies it with the other operand. The gradient of a broadcast operand has
-        the result's size first and is then summed. The gradient of a slice is copied into zeros; those of
-        the parts of a split are joined. `needs`: (tensors,) True if the gradient is wanted.
+        The operation is element-wise or a slice. The steps are those of PyTorch's autograd: a sum passes
+        its gradient on; a multiplication multiplies it with the other operand. The gradient of a broadcast
+        operand is computed in the result's size and then summed. The gradient of a slice is copied into
+        zeros; the gradients of the parts of a split are concatenated. `needs`: (tensors,) True if the
+        tensor's gradient is needed.
         """
         o, size, tensors = self.graph.operations[position], self.sizes, self.graph.tensors
         if o.kind in kinds.SLICES:
@@ -159,7 +161,7 @@ class Lowering:
                 yield "sums", [whole, (t, size[t])]
 
     def _put_back(self, position: int) -> Iterator[tuple[str, Pairs]]:
-        """Yield the backward steps of a slice; the first used part of a split has those of all parts."""
+        """Yield the backward steps of a slice; the first used part of a split yields those of all parts."""
         operations = self.graph.operations
         o = operations[position]
         whole, part = ((t, self.sizes[t]) for t in (o.inputs[0], o.outputs[0]))
@@ -173,7 +175,7 @@ class Lowering:
             yield "joined", [whole, whole]
 
     def _is_used(self, tensor: int) -> bool:
-        """True if an operation reads a tensor, or it is an output."""
+        """True if a tensor is read by an operation or is an output."""
         return tensor in self.readers or tensor in self.final
 
     def _kinds_behind(self, tensor: int) -> list[str]:
@@ -203,10 +205,11 @@ class Lowering:
         return [*reads.values(), *statistics], writes
 
     def kept(self, group: Sequence[int]) -> Pairs:
-        """Pairs that the backward pass of fused operations reads, but not their forward pass.
+        """Pairs that the backward pass of fused operations reads beyond the pairs of their forward pass.
 
         A normalization reads its input and its gradient for two sums, and both again for the result; for a
-        batch norm, the second reading of its input is counted already. A softmax reads its result.
+        batch norm, the forward pass already counts the second read of the input. A softmax reads its
+        result.
         """
         found = []
         for o in (self.graph.operations[i] for i in group):
@@ -217,16 +220,17 @@ class Lowering:
         return [(t, self._stored(self.origin[t])) for t in found]
 
     def _stored(self, tensor: int) -> float:
-        """Bytes of an element in memory; under autocast 2 for a tensor that only products read."""
+        """Bytes of an element in memory; under autocast, 2 for a tensor that only products read."""
         readers = self._kinds_behind(tensor)
         only_products = self.mode.dtype == AMP and readers and kinds.MULTIPLYING.issuperset(readers)
         return 2.0 if only_products else self.sizes[tensor]
 
     def _grouped(self) -> list[list[int]]:
-        """Groups of positions of the operations without products; the operations of a group are fused.
+        """Groups of fused operations, as lists of positions; operations with products are in no group.
 
-        An operation joins the groups that it reads if their tensors have one size and no other kernel runs
-        between them: the groups are equally deep, or only the operation reads the result of one.
+        An operation joins a group that it reads from if their tensors have equally many elements and no
+        other kernel must run in between: all of them have the same depth in kernels, or the group's results
+        are read nowhere else.
         """
         group_of, depth = dict[int, int](), dict[int, int]()
         groups: list[list[int]] = []
@@ -256,13 +260,13 @@ class Lowering:
         return [group for group in groups if group]
 
     def _is_read_in(self, positions: Sequence[int], group: Collection[int]) -> bool:
-        """True if only operations of a group read the results of the operations at some positions."""
+        """True if only operations of `group` read the results of the operations at `positions`."""
         outputs = {t for p in positions for t in self.graph.operations[p].outputs}
         readers = (r for t in outputs for r in self.readers.get(self.origin[t], ()))
         return outputs.isdisjoint(self.final) and all(r in group for r in readers)
 
     def _element_bytes(self) -> list[float]:
-        """Bytes of an element of each tensor, (tensors,); a mode changes floating-point tensors alone."""
+        """Bytes of an element of each tensor, (tensors,); a mode changes only floating-point tensors."""
         in_half, amp = self.mode.half, self.mode.dtype == AMP
         of_float = 2.0 if in_half and not amp else 4.0
         sizes = [SIZES.get(t.dtype, 4.0) for t in self.graph.tensors]
@@ -294,19 +298,19 @@ class Lowering:
 
 @cached_on_graph
 def lowered_eagerly(graph: Graph, dtype: str) -> Lowering:
-    """The lowering of a graph to a data type, without a compiler."""
+    """The lowering of a graph to a data type in eager mode."""
     return Lowering(graph, Mode(dtype))
 
 
 @cached_on_graph
 def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
-    """The positions of transpositions that PyTorch never copies, and of views that it copies.
+    """(positions of transpositions that PyTorch never copies, positions of views that it copies).
 
     A transposition is never copied if an attention reads it or it restores the order of an attention's
     result, if it transposes the matrices of a batched product, or if only slices and transpositions read
     it. A batched product copies slices of other transpositions; a dense layer copies a transposed image.
-    `in_half`: fused attention runs in half precision, whose kernels write the result in the order of the
-    queries.
+    `in_half`: True if fused attention runs in half precision; its kernels then write the result in the
+    queries' memory order.
     """
     strided, copied, permuted, of_attention = set[int](), set[int](), set[int](), set[int]()
     readers = graph.consumers()

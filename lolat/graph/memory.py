@@ -1,4 +1,4 @@
-"""The memory of a forward pass: the tensors that are alive at once, beside the weights."""
+"""The memory of a forward pass: the weights, and the tensors that are alive at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lolat.graph.modes import AMP, DEFAULT_MODE, EAGER, Mode
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes at the peak of a forward pass; `at`: the operation that runs then.
+    """Bytes at the peak of a forward pass; `at`: the operation that runs at the peak.
 
     `weights_bytes`: weights and their copies; `activations_bytes`: the tensors that are alive.
     """
@@ -34,18 +34,18 @@ class Memory:
 
 
 INDEX_BYTES = 8
-"""Bytes of the position of an element."""
+"""Bytes of a saved position of an element, such as a maximum's."""
 
 
 def element_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> list[float]:
-    """Bytes of an element of each tensor, (tensors,): the network's, or the mode's if in half precision."""
+    """Bytes of an element of each tensor, (tensors,): a half-precision mode's, else the network's."""
     if mode.half:
         return lowered_eagerly(graph, mode.dtype).sizes
     return [SIZES.get(t.dtype, 4.0) for t in graph.tensors]
 
 
 def as_padded(graph: Graph, position: int, tensor: int) -> float:
-    """The elements of PyTorch's padded copy over those of the tensor; 0 without a copy."""
+    """Elements of PyTorch's padded copy of a tensor / the tensor's elements; 0 without a copy."""
     o = graph.operations[position]
     pads = o.attributes.get("pad_before", ())
     if graph.framework != "torch" or not pads or tensor != o.inputs[0]:
@@ -56,12 +56,12 @@ def as_padded(graph: Graph, position: int, tensor: int) -> float:
 
 @cached_on_graph
 def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
-    """Bytes of tensors alive while each operation runs, (2, operations): [0] fixed, [1] of each sample.
+    """Bytes of the tensors alive while each operation runs, (2, operations): [0] fixed, [1] per sample.
 
-    A tensor lives from its first use to its last. Inputs, outputs and `kept` tensors live to the end. A
-    view takes no memory, nor does a parameter, whose bytes are weights. In eager PyTorch, `Graph.storages`
-    says which tensors share memory, and how long it lives. Copies that autocast converts live while their
-    operation runs, unless a compiler fuses them; so do padded copies of its input.
+    A tensor lives from its first use to its last; inputs, outputs and `kept` tensors live to the end. A
+    view takes no memory; a parameter's bytes are counted as weights. For eager PyTorch, `Graph.storages`
+    says which tensors share memory and how long it lives. A copy that autocast makes lives while its
+    operation runs, unless a compiler fuses the two; so does a padded copy of an input.
     """
     is_eager = graph.framework == "torch" and mode.launch == EAGER
     storages = [one for one in graph.storages if is_eager or one[1] < 0]
@@ -115,15 +115,15 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
 
 
 STRIDED = frozenset(["batch_norm", "rms_norm", "global_average_pool"])
-"""Kinds of CONTIGUOUS for which PyTorch does not copy a slice, by its profiler on a CPU."""
+"""Kinds of CONTIGUOUS that read a slice without a copy, according to PyTorch's profiler on a CPU."""
 
 
 @cached_on_graph
 def sliced_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
-    """Bytes of a sample's views that eager PyTorch copies while each operation runs, (2, operations).
+    """Bytes per sample of the views that eager PyTorch copies while each operation runs, (2, operations).
 
-    [0] at batch size 1, where the first part of an axis may be contiguous as it is, and a dense layer takes
-    a transposed image; [1] at larger ones. The others are slices.
+    Row 0 is for batch size 1, where the first part of a sliced axis is still contiguous and a dense layer
+    reads a transposed image without a copy; row 1 is for larger batches.
     """
     found = np.zeros((2, len(graph.operations)), np.int64)
     if graph.framework != "torch" or mode.launch != EAGER:
@@ -156,7 +156,7 @@ def sliced_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
 
 
 def _is_block(whole: Sequence[int], part: Sequence[int]) -> bool:
-    """True if a part is contiguous in its tensor, by their shapes."""
+    """True if a slice of shape `part` is contiguous in a tensor of shape `whole`."""
     cut = [i for i, (n, m) in enumerate(zip(whole, part, strict=False)) if n != m]
     return bool(cut) and len(whole) == len(part) and all(n == 1 for n in part[: cut[-1]])
 
@@ -165,10 +165,10 @@ LARGEST_BATCH = 2**24
 
 
 def largest_fitting(needed: Callable[[int], int], available_bytes: float) -> int:
-    """The largest batch size whose `needed` bytes are available; 0 if none is.
+    """The largest batch size whose `needed` bytes are available; 0 if not even one sample fits.
 
-    Bytes never fall as the batch grows, and mostly grow linearly, so interpolation tries less than a third
-    of the sizes that bisection would.
+    Bytes never fall as the batch grows, and mostly grow linearly, so interpolation takes less than a third
+    of the tries of bisection.
     """
     fits, misses = 1, LARGEST_BATCH
     low, high = needed(fits), needed(misses)

@@ -1,7 +1,7 @@
 """Execution modes of a device, and the data types of a graph.
 
-A mode is a data type, a launch and a layout of images. The bytes of an element, and the operations that a
-compiler fuses, depend on it.
+A mode is a data type, a launch and a layout of images. It determines the bytes of an element, and the
+operations that a compiler fuses.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from lolat.units import percent
 
 FLOAT32, TF32, AMP, FLOAT16, BFLOAT16 = "float32", "tf32", "amp", "float16", "bfloat16"
 PRECISION_DTYPES = {"fp32": FLOAT32, "tf32": TF32, "amp": AMP, "fp16": FLOAT16, "bf16": BFLOAT16}
-"""Name of a precision -> the data type of a mode."""
+"""Precision -> data type of a mode."""
 PRECISION_OF = {dtype: name for name, dtype in PRECISION_DTYPES.items()}
 DTYPES = PRECISION_DTYPES | {n: PRECISION_DTYPES[word] for n, word in OTHER_PRECISIONS.items()}
-"""Name of a data type -> its name in LoLat. `amp`: PyTorch's autocast, with weights in float32; `tf32`:
-float32 with all products in TF32 (PyTorch's default: only convolutions)."""
+"""Data type by any of its names -> its name in LoLat. `amp`: PyTorch's autocast, with weights in float32;
+`tf32`: float32 with all products in TF32 (by default, PyTorch uses TF32 for convolutions only)."""
 Launch = Literal["eager", "compiled", "graph"]
 EAGER: Launch = "eager"
 COMPILED: Launch = "compiled"
 GRAPH: Launch = "graph"
-"""Launches of operations. EAGER: one by one, as in eager PyTorch; COMPILED: fused by torch.compile, then
+"""Ways to launch operations. EAGER: one by one, as in eager PyTorch; COMPILED: fused by torch.compile, then
 one by one; GRAPH: fused, then all at once from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
 
 
 def dtype_named(precision: str) -> str:
-    """The data type of a precision; InputError if there is no such precision."""
+    """The data type of a precision; InputError if the precision is unknown."""
     return PRECISION_DTYPES[PARAMETERS["precision"].choice(precision)]
 
 
@@ -39,8 +39,8 @@ def dtype_named(precision: str) -> str:
 class Mode:
     """An execution mode.
 
-    `dtype`: a value of DTYPES; `launch`: one of LAUNCHES; `channels_last`: True if images lie so in memory;
-    `training`: True for forward and backward pass, False for the forward pass alone.
+    `dtype`: a value of DTYPES; `launch`: one of LAUNCHES; `channels_last`: True if images are stored
+    channels last; `training`: True for forward and backward pass, False for the forward pass alone.
     """
 
     dtype: str = FLOAT32
@@ -50,7 +50,7 @@ class Mode:
 
     @property
     def inference(self) -> Mode:
-        """This mode without training."""
+        """The mode with `training` off."""
         return replace(self, training=False)
 
     @property
@@ -60,7 +60,7 @@ class Mode:
 
     @property
     def images_last(self) -> bool:
-        """True if convolutions run channels last: asked for, or chosen by a compiler."""
+        """True if convolutions run channels last: the user asked for it, or a compiler chose it."""
         return self.channels_last or self.fused
 
     @property
@@ -80,9 +80,7 @@ LEAST_WIDE = 0.01  # least share of multiply-accumulates in float32 that gets a 
 
 
 def own_dtype(graph: Graph) -> str | None:
-    """The data type of all products' results; AMP for `Graph.autocast`; None if they differ or there is
-    none.
-    """
+    """The data type that all products write; AMP for a graph with `autocast`; None if there are several."""
     written = product_dtypes(graph)
     if graph.autocast and not written.isdisjoint((FLOAT16, BFLOAT16)):
         return AMP
@@ -90,7 +88,7 @@ def own_dtype(graph: Graph) -> str | None:
 
 
 def other_dtype(graph: Graph, measured: str = FLOAT32) -> list[str]:
-    """A remark if the network's own data type is neither float32 nor the measured one."""
+    """A remark if the network's own data type is neither float32 nor the data type that was measured."""
     own = run_dtype(graph)
     if own in (None, FLOAT32, measured) or {own, measured} == {FLOAT16, BFLOAT16}:
         return []
@@ -98,7 +96,7 @@ def other_dtype(graph: Graph, measured: str = FLOAT32) -> list[str]:
 
 
 def lost_upcasts(graph: Graph, mode: Mode) -> list[str]:
-    """Remarks on a mode in half precision for a float32 network whose code asks for float32."""
+    """Remarks on a float32 network whose code asks for float32, in a mode of half precision."""
     remarks = list[str]()
     if mode.dtype == AMP and (share := wide_share(graph)) > LEAST_WIDE:
         first = next(o for o in graph.operations if kinds.WIDE in o.attributes)
@@ -118,15 +116,13 @@ def lost_upcasts(graph: Graph, mode: Mode) -> list[str]:
 
 
 def run_dtype(graph: Graph) -> str | None:
-    """The data type in which a network runs: that of its base if only trained adapters are in float32; else
-    `own_dtype`.
-    """
+    """The data type that a network runs in: `own_dtype`, or the frozen base's beside float32 adapters."""
     halves = product_dtypes(graph) - {FLOAT32}
     return halves.pop() if len(halves) == 1 and has_wide_adapters(graph) else own_dtype(graph)
 
 
 def has_wide_adapters(graph: Graph) -> bool:
-    """True if trained adapters are in float32 and the frozen base is in half precision, as in PEFT."""
+    """True if trained adapters are in float32 but the frozen base is in half precision, as in PEFT."""
     found = {False: set[str](), True: set[str]()}
     for o in graph.operations:
         if o.kind in kinds.KERNELS:
@@ -135,12 +131,12 @@ def has_wide_adapters(graph: Graph) -> bool:
 
 
 def is_in_half(graph: Graph) -> bool:
-    """True if a product of the network is itself in half precision."""
+    """True if the network itself has a product in half precision."""
     return not product_dtypes(graph).isdisjoint((FLOAT16, BFLOAT16))
 
 
 def product_dtypes(graph: Graph) -> set[str]:
-    """The data types of the results of products."""
+    """The data types that products write."""
     products = (o for o in graph.operations if o.kind in kinds.MULTIPLYING)
     return {graph.tensors[t].dtype for o in products for t in o.outputs[:1]}
 
@@ -149,10 +145,10 @@ def product_dtypes(graph: Graph) -> set[str]:
 
 
 def layout_of(mode: Mode, graph: Graph | None, last: bool = False) -> bool | None:
-    """True for images channels last, False for channels first; None if no time depends on it.
+    """True for images stored channels last, False for channels first; None if the layout changes no time.
 
-    `graph`: None for any network. `last`: True if channels last were asked for; it is returned for a
-    compiler too, which chooses the layout itself. In float32 no layout is known to matter.
+    `graph`: None for any network. `last`: True if the user asked for channels last; a compiler, which
+    chooses the layout itself, keeps this answer. In float32 the layout is not known to matter.
     """
     is_last = mode.channels_last or (last and mode.fused)
     matters = graph is not None and mode.half and not mode.fused and has_images(graph)

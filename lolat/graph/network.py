@@ -30,7 +30,7 @@ from lolat.units import shortened
 
 FORMAT_VERSION = 1
 RESULTS = "results"
-"""Attribute of a graph: the results that `cached_on_graph` keeps."""
+"""Attribute of a graph that holds the results of functions decorated with `cached_on_graph`."""
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ Others = ParamSpec("Others")
 
 
 class Tensor(msgspec.Struct, frozen=True, array_like=True):
-    """A value that flows between operations; `shape` at batch size 1."""
+    """A value that flows between operations; `shape` is at batch size 1."""
 
     shape: tuple[Size, ...]
     batched: bool = True
@@ -55,15 +55,15 @@ class Tensor(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def batch_axis(self) -> int:
-        """The batch axis of an input: the first, or the second if only the second has size 1."""
+        """The batch axis of an input: the second axis if it alone has size 1, else the first."""
         return int(self.shape[:1] != (1,) and self.shape[1:2] == (1,))
 
 
 class Operation(msgspec.Struct, frozen=True):
     """An operation: its kind (see `lolat.graph.kinds`), and the tensors that it reads and writes.
 
-    `inputs`, `outputs`: indices into `Graph.tensors`; `path`: the module that it is in ("encoder/layer_1";
-    "" at the top); `attributes`: those in `lolat.graph.kinds.ATTRIBUTES`.
+    `inputs`, `outputs`: indices into `Graph.tensors`; `path`: the module that holds it ("encoder/layer_1";
+    "" at the top); `attributes`: some of `lolat.graph.kinds.ATTRIBUTES`.
     """
 
     name: str
@@ -80,19 +80,20 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def vectors(self) -> int:
-        """Number of parameters per channel of a normalization: its attribute `vectors`, else its kind's."""
+        """Number of parameters per channel of a normalization: the attribute `vectors`, else its kind's."""
         return int(self.attributes.get("vectors", kind_of(self.kind).vectors))
 
     def changed(self, **attributes: Attribute | None) -> Operation:
-        """Return it with other attributes; None removes one."""
+        """A copy with other attributes; None removes an attribute."""
         every = self.attributes | attributes
         return replace(self, attributes={k: v for k, v in every.items() if v is not None})
 
 
 class ExtraBytes(NamedTuple):
-    """Bytes of parameters and buffers that no operation of a graph has.
+    """Bytes of the parameters and buffers that belong to no operation of a graph.
 
-    `own`: in their own data types; `half`: with all floats in half precision; `buffers`: of the buffers.
+    `own`: in their own data types; `half`: with all floats in half precision; `buffers`: bytes of the
+    buffers alone.
     """
 
     own: int = 0
@@ -105,10 +106,11 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     The fields are the JSON that `lolat read` writes.
 
-    `inputs`, `outputs`: tensor indices. `warnings`: remarks of its reader for the user. `framework`: keras,
-    torch, onnx, or "" if not known. `channels_first`: True if the channels of images are on axis 1, as in
+    `inputs`, `outputs`: tensor indices. `warnings`: remarks of the reader for the user. `framework`: keras,
+    torch, onnx, or "" if unknown. `channels_first`: True if the channels of images are on axis 1, as in
     PyTorch and ONNX; else they are on the last axis. `kept`: tensors that the caller keeps besides the
-    outputs, such as a decoder's keys and values. `training`: reasons why its training cannot be counted.
+    outputs, such as a decoder's keys and values. `training`: reasons why training the network cannot be
+    counted.
     """
 
     name: str
@@ -121,15 +123,15 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     channels_first: bool = False
     kept: tuple[int, ...] = ()
     storages: tuple[tuple[tuple[int, ...], int], ...] = ()
-    """(tensors that share memory in PyTorch, the last tensor that is written before the memory is freed);
-    -1 for the memory of parameters, in any framework."""
+    """(tensors that share memory in PyTorch, the last tensor written before this memory is freed); the
+    second is -1 for the memory of parameters, in any framework."""
     training: tuple[str, ...] = ()
     autocast: bool = False  # its code computes in half precision with parameters in float32
     training_only: tuple[str, ...] = ()  # effects that are not counted, such as stochastic depth
     still: tuple[int, ...] = ()  # constants that are not trained
     free: tuple[tuple[Size, tuple[int, ...]], ...] = ()
-    """(elements of a parameter that is no operation's weight, constants computed from it; () if it is not
-    trained)."""
+    """(elements of a parameter that is no operation's weight, the constants computed from the parameter);
+    the constants are () if the parameter is not trained."""
     upcasts: Size = 0  # number of conversions to float32 of tensors that are in float32 already
     extra_bytes: ExtraBytes = ExtraBytes()
     one_sample: str = ""  # why the network's code takes only batches of one sample
@@ -139,7 +141,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     version: Literal[1] = 1
 
     def __post_init__(self) -> None:
-        """Raise InputError unless each tensor is written once, before it is read."""
+        """Raise InputError unless each tensor is written exactly once, before it is read."""
         known = set(range(len(self.tensors)))
         ready = known.difference(*(o.outputs for o in self.operations))
         whole = ready.issuperset(self.inputs)
@@ -162,7 +164,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return InputError(f"graph {self.name!r}: {reason}", code="network")
 
     def check_batch(self, batch_size: int) -> None:
-        """InputError for a batch that the network's code does not take."""
+        """Raise InputError for a batch size that the network's code does not accept."""
         if self.one_sample and batch_size > 1:
             raise InputError(
                 f"{shortened(self.name)} does not run at {arg('batch_size')} {batch_size} "
@@ -172,12 +174,12 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
             )  # fmt: skip
 
     def largest_batch(self, most: int) -> int:
-        """The largest batch that the network's code takes, at most `most`."""
+        """The largest batch size, up to `most`, that the network's code accepts."""
         return min(most, 1) if self.one_sample else most
 
     @property
     def input_sizes(self) -> list[tuple[int, ...]]:
-        """Shapes of the inputs without the batch axis, if they have one."""
+        """Shapes of the inputs without the batch axis."""
         inputs = [self.tensors[i] for i in self.inputs]
         return [
             (*t.shape[: t.batch_axis], *t.shape[t.batch_axis + 1 :]) if t.batched else t.shape
@@ -185,7 +187,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         ]
 
     def input_shapes(self, batch_size: int) -> tuple[tuple[int, ...], ...]:
-        """Shapes of the inputs at a batch size; the batch axis, if they have one, comes first."""
+        """Shapes of the inputs at a batch size; the batch axis, if an input has one, comes first."""
         sized = zip(self.inputs, self.input_sizes, strict=True)
         return tuple((batch_size,) * self.tensors[i].batched + shape for i, shape in sized)
 
@@ -194,16 +196,16 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return [self.tensors[i].shape for i in indices]
 
     def channel_axis(self, tensor: int) -> int:
-        """The axis of a tensor on which convolutions, pools and batch normalizations have channels."""
+        """The axis of a tensor that holds the channels of convolutions, pools and batch normalizations."""
         rank = len(self.tensors[tensor].shape)
         return 1 if self.channels_first and rank > 1 else rank - 1
 
     def writers(self) -> dict[int, int]:
-        """The position of the operation that writes each tensor, by tensor."""
+        """Tensor -> position of the operation that writes it."""
         return {t: position for position, o in enumerate(self.operations) for t in o.outputs}
 
     def consumers(self) -> dict[int, list[int]]:
-        """The positions of the operations that read each tensor, by tensor."""
+        """Tensor -> positions of the operations that read it."""
         readers: dict[int, list[int]] = {}
         for position, operation in enumerate(self.operations):
             for tensor in operation.inputs:
@@ -217,7 +219,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     @staticmethod
     def from_dict(document: Mapping[str, Any]) -> Graph:
-        """The graph of a document that `to_dict` made; InputError for any other."""
+        """The graph of a document that `to_dict` made; InputError for any other document."""
         graph: Graph = converted(document, Graph, "not a graph document")
         # With two inputs an operation reads its kernel, which the network computes.
         for o in graph.operations:
@@ -232,9 +234,9 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 def cached_on_graph(
     function: Callable[Concatenate[Graph, Others], Result],
 ) -> Callable[Concatenate[Graph, Others], Result]:
-    """Cache the results of a function of a graph with the graph, by its other arguments.
+    """Decorate a function of a graph to cache its results on the graph, by the function's other arguments.
 
-    Cached results are no part of the graph's value or of its JSON.
+    Cached results are not part of the graph's value or of its JSON.
     """
     name = function.__module__, function.__qualname__
 
@@ -250,10 +252,10 @@ def cached_on_graph(
 
 
 class GraphBuilder:
-    """Collects tensors and operations, in running order, into a `Graph`; names are made unique.
+    """Collects tensors and operations, in running order, for a `Graph`; names are made unique.
 
-    Its attributes become the fields of the Graph. The reader of Keras sets `channels_first` if a layer has
-    that order.
+    Its attributes become the fields of the Graph. The reader of Keras networks sets `channels_first` if a
+    layer uses that order.
     """
 
     def __init__(self, name: str, framework: str = "") -> None:
@@ -275,21 +277,21 @@ class GraphBuilder:
         self._names: dict[tuple[str, str], int] = {}
 
     def input(self, shape: Sequence[int], dtype: str = "float32", batched: bool = True) -> int:
-        """Add an input of the network; returns its tensor index."""
+        """Add an input of the network; return its tensor index."""
         self.inputs.append(self.tensor(shape, batched, dtype))
         return self.inputs[-1]
 
     def tensor(self, shape: Sequence[int], batched: bool = True, dtype: str = "float32") -> int:
-        """Add a tensor without a producer (a constant operand); returns its index."""
+        """Add a tensor that no operation writes (a constant operand); return its index."""
         self.tensors.append(Tensor(tuple(int(n) for n in shape), batched, dtype))
         return len(self.tensors) - 1
 
     def add(
         self, kind: str, inputs: Sequence[int], shape: Sequence[int], *more: Any, **rest: Any
     ) -> int:
-        """Add an operation with one output of `shape` (at batch size 1); returns its tensor index.
+        """Add an operation with one output of `shape` (at batch size 1); return the output's tensor index.
 
-        The output grows with the batch if any input does. Its data type is `dtype`, else the first input's.
+        The output is batched if any input is. Its data type is `dtype`, or else the first input's.
         """
         return self.add_several(kind, inputs, [shape], *more, **rest)[0]
 
@@ -303,7 +305,7 @@ class GraphBuilder:
         dtype: str | None = None,
         **attributes: Any,
     ) -> list[int]:
-        """Add an operation with an output for each shape, as `add` does; returns their tensor indices."""
+        """Add an operation with one output per shape, as `add` does; return the outputs' tensor indices."""
         batched = any(self.tensors[i].batched for i in inputs) if inputs else True
         dtype = dtype or (self.tensors[inputs[0]].dtype if inputs else "float32")
         outputs = [self.tensor(shape, batched, dtype) for shape in shapes]
@@ -323,7 +325,7 @@ class GraphBuilder:
         return unique
 
     def build(self, outputs: Sequence[int]) -> Graph:
-        """The finished graph; a padding that only feeds convolutions becomes part of them."""
+        """The finished graph; a padding that only convolutions read becomes part of them."""
         fields = {n: v for n, v in vars(self).items() if not n.startswith("_")}
         parts: dict[str, Any] = {
             n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()
@@ -334,12 +336,12 @@ class GraphBuilder:
 
 
 def is_flat(shape: Sequence[int]) -> bool:
-    """True if at most one axis besides the first is longer than 1: a tensor of channels alone."""
+    """True if at most one axis after the first is longer than 1, as in a tensor of channels alone."""
     return sum(n > 1 for n in shape[1:]) < 2
 
 
 def merge_padding(graph: Graph) -> Graph:
-    """Fold each padding that only convolutions read into these, so that INP counts before padding."""
+    """Merge each padding that only convolutions read into them, so that INP excludes padding."""
     operations, readers = list[Operation](), graph.consumers()
     pads = {o.outputs[0]: o for o in graph.operations if o.kind == "pad"}
     for t in [*pads]:

@@ -1,7 +1,7 @@
 """Networks in INT8: the operations that ONNX Runtime's CPU kernels run in integers, and the conversions.
 
-Readers mark an operation with the attribute INT8. DYNAMIC: a product that quantizes its input when it runs.
-STATIC, SIGNED: an operation between tensors that the file stores in 8 bits, without and with a sign.
+Readers mark an operation with the attribute INT8. DYNAMIC: a product that quantizes its input at run time.
+STATIC, SIGNED: an operation between tensors that the file stores in 8 bits, unsigned or signed.
 """
 
 from __future__ import annotations
@@ -34,24 +34,25 @@ ISLANDS = {
     "depthwise": "depthwise island",
 }
 INT8_CLASSES = (*_CLASSES, CONVERSION, *dict.fromkeys(ISLANDS.values()))
-"""Classes of work in INT8. CONVERSION: converting tensors from and to 8 bits. ISLANDS: products in float
-between tensors in 8 bits, for which ONNX Runtime does not use its own layout of images. NOTHING, which
-takes no time and is no class: an activation that the rounding of its input does too."""
+"""Classes of work in INT8. CONVERSION: converting tensors to or from 8 bits. ISLANDS: products that run in
+float between 8-bit tensors; for them ONNX Runtime does not use its own layout of images. NOTHING is no
+class and takes no time: an activation that rounding its input makes superfluous."""
 _CLASS_OF = {kind: name for name, kinds in _CLASSES.items() for kind in kinds.split()}
 _ABSORBED = frozenset(["relu", "relu6", "clip"])
-"""Kinds that the quantizer drops, because the range of their input's rounding has the same effect."""
+"""Kinds that the quantizer drops: rounding their input to its range has the same effect."""
 _TWICE = frozenset(["silu", "hard_silu"])
 """Kinds that read their input twice in an ONNX file."""
 _RESHAPED = "reshaped"
-"""Attribute of a dense layer on several positions, before which the tools insert a reshape."""
+"""Attribute of a dense layer on several positions; ONNX Runtime's tools insert a reshape before it."""
 _PASSES = 3
-"""Passes over the result of a dynamic convolution: conversion, scale and bias are operations each."""
+"""Passes over the result of a dynamic convolution: one each for conversion, scale and bias."""
 
 
 class QuantizedStep(NamedTuple):
-    """An operation in INT8; `name`: its class, or "" if it runs as in float.
+    """An operation of a network in INT8; `name`: its class, or "" if it runs as in float.
 
-    `moved`, `converted`: the tensors that it moves and converts, each as often as it does so.
+    `moved`, `converted`: the tensors that the operation moves and converts; a tensor is listed once per
+    move or conversion.
     """
 
     scheme: str
@@ -62,7 +63,7 @@ class QuantizedStep(NamedTuple):
 
 @cached_on_graph
 def int8_steps(graph: Graph) -> tuple[QuantizedStep, ...]:
-    """The step of each operation."""
+    """The QuantizedStep of each operation."""
     return tuple(_Int8(graph).steps())
 
 
@@ -82,7 +83,10 @@ def as_quantized(graph: Graph, scheme: str) -> Graph:
 
 
 class _Int8:
-    """A marked graph; `stored`: the tensors in 8 bits; `integer`: (operations,) True if in integers."""
+    """A graph whose operations are marked with INT8.
+
+    `stored`: the tensors kept in 8 bits; `integer`: (operations,) True if the operation runs in integers.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.readers = graph, graph.consumers()
@@ -92,7 +96,7 @@ class _Int8:
         self.integer = [self._is_integer(p) for p in range(len(graph.operations))]
 
     def steps(self) -> Iterator[QuantizedStep]:
-        """The step of each operation."""
+        """The QuantizedStep of each operation."""
         ends = {*self.graph.inputs, *self.graph.outputs}
         for position, (o, mark) in enumerate(zip(self.graph.operations, self.marks, strict=True)):
             name, around = _CLASS_OF.get(o.kind, ""), (*o.inputs, *o.outputs)
@@ -116,7 +120,7 @@ class _Int8:
                 yield QuantizedStep(mark, ISLANDS.get(name, "") if mark else "", (), stored)
 
     def _is_stored(self, tensor: int) -> bool:
-        """True if a tensor is kept in 8 bits: its writer is marked, or a reader of a network's input is."""
+        """True if a tensor is kept in 8 bits: its writer, or for an input one of its readers, is marked."""
         readers = [self.graph.operations[p] for p in self.readers.get(tensor, ())]
         if not self.graph.tensors[tensor].batched or self._absorbed(tensor):
             return False
@@ -125,15 +129,15 @@ class _Int8:
         return any(o.attributes.get(INT8) in (STATIC, SIGNED) for o in around)
 
     def _absorbed(self, tensor: int) -> bool:
-        """True if the only reader of a tensor is an activation that the tensor's rounding does too."""
+        """True if the tensor's only reader is an activation that rounding the tensor makes superfluous."""
         readers = self.readers.get(tensor, ())
         return len(readers) == 1 and self.graph.operations[readers[0]].kind in _ABSORBED
 
     def _is_integer(self, position: int) -> bool:
         """True if an operation runs in integers.
 
-        x86 has no kernels for signed activations. ONNX Runtime makes a tensor unsigned if one operation
-        alone reads it (qdq_s8_to_u8.cc); a constant stays signed.
+        x86 has no kernels for signed activations. ONNX Runtime makes a signed tensor unsigned only if a
+        single operation reads it (qdq_s8_to_u8.cc); a constant stays signed.
         """
         o, mark = self.graph.operations[position], self.marks[position]
         if mark not in (STATIC, SIGNED) or o.kind not in _CLASS_OF:
@@ -143,7 +147,7 @@ class _Int8:
         return mark == STATIC or not (in_float or any(map(self._is_shared, around)))
 
     def _is_shared(self, tensor: int) -> bool:
-        """True if several operations read a tensor, or the result of an activation that is dropped."""
+        """True if several operations read a tensor, directly or behind an activation that is dropped."""
         while self._absorbed(tensor):
             (tensor,) = self.graph.operations[self.readers[tensor][0]].outputs[:1]
         readers = [self.graph.operations[p] for p in self.readers.get(tensor, ())]

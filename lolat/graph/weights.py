@@ -16,18 +16,18 @@ from lolat.graph.modes import AMP, DEFAULT_MODE, Mode, own_dtype
 
 
 def parameters(graph: Graph) -> int:
-    """Number of parameters; a shared parameter counts once, a buffer that is a weight does not."""
+    """Number of parameters; a shared parameter counts once, and weights in buffers do not count."""
     each = zip(graph.operations, operations_parameters(graph), strict=True)
     return weight_elements(graph) - sum(min(n, o.attributes.get(BUFFER, 0)) for o, n in each)
 
 
 def weight_elements(graph: Graph) -> int:
-    """Number of elements of the parameters, and of buffers that are weights."""
+    """Number of elements of the parameters and of weights in buffers."""
     return sum(operations_parameters(graph)) + free_elements(graph)
 
 
 def free_elements(graph: Graph) -> int:
-    """Number of parameters that are no operation's weight, such as a table of positions."""
+    """Number of parameters that are no operation's weights, such as a table of positions."""
     return sum(number for number, _ in graph.free)
 
 
@@ -35,7 +35,7 @@ def free_elements(graph: Graph) -> int:
 def operations_parameters(graph: Graph) -> tuple[int, ...]:
     """Number of parameters and weights in buffers of each operation, (operations,).
 
-    A tied one has at most its own biases.
+    An operation with tied weights counts at most its own biases.
     """
     weights, found = count(graph).at(1)[:, COLUMNS.index("weights")].tolist(), list[int]()
     for o, number in zip(graph.operations, weights, strict=True):
@@ -53,13 +53,13 @@ def operations_parameters(graph: Graph) -> tuple[int, ...]:
 
 
 def parameter_key(operation: Operation) -> tuple[object, ...]:
-    """A key that is equal for operations of a graph with the same parameter."""
+    """A key that is equal for operations of a graph that share a parameter."""
     shared = operation.attributes.get("parameter")
     return ("own", operation.outputs) if shared is None else ("shared", shared)
 
 
 def _channels(graph: Graph, norm: Operation) -> int:
-    """Channels of a normalization."""
+    """Number of channels that a normalization has."""
     is_last = norm.kind in ("layer_norm", "rms_norm")
     axis = -1 if is_last else graph.channel_axis(norm.inputs[0])
     return graph.tensors[norm.inputs[0]].shape[axis]
@@ -67,8 +67,8 @@ def _channels(graph: Graph, norm: Operation) -> int:
 
 NO_OPERANDS: Mapping[int, int] = MappingProxyType({})
 READ_SHARE, FEW_PARAMETERS = 0.98, 1000
-"""A graph that has less than READ_SHARE of the parameters, and lacks more than FEW_PARAMETERS, gets a
-remark. timm's networks with learned positions have 0.988 or more."""
+"""A graph gets a remark if it holds less than READ_SHARE of the network's parameters and lacks more than
+FEW_PARAMETERS. timm's networks with learned positions have 0.988 or more."""
 
 
 def completed(
@@ -77,11 +77,11 @@ def completed(
     number: int,
     made: Mapping[int, int] = NO_OPERANDS,
 ) -> Graph:
-    """The finished graph, with the `number` elements of its network's parameters and weights in buffers.
+    """The finished graph of a network with `number` elements of parameters and weights in buffers.
 
-    Parameters that are no operation's weights become `Graph.free`; `made`: a constant that is such a
-    parameter, or is computed from it -> the parameter's elements. Many parameters that are no operand
-    either get a remark, and count as not trained.
+    Parameters that are no operation's weights become `Graph.free`. `made`: a constant that is such a
+    parameter, or computed from one -> the parameter's elements. If many parameters are neither weights nor
+    operands, the graph gets a remark and they count as not trained.
     """
     graph = builder.build(outputs)
     rest = number - weight_elements(graph)
@@ -102,8 +102,8 @@ def completed(
 def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
     """Bytes of the parameters, and of the running means and variances of batch norms.
 
-    A parameter has 2 bytes in half precision, and 4 or more under autocast, whose copies do not count. The
-    graph's `extra_bytes` are added.
+    A parameter has 2 bytes in half precision, and 4 or more under autocast, whose copies are not included.
+    The graph's `extra_bytes` are included.
     """
     size = SIZES.get(own_dtype(graph) or "", 4.0)
     if mode.half:
@@ -120,10 +120,10 @@ def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
 
 @cached_on_graph
 def copied_at(graph: Graph) -> dict[int, int]:
-    """Position of an operation with parameters -> position of the operation for which autocast copies them.
+    """Position of an operation with parameters -> position of the operation at which autocast copies them.
 
-    Autocast copies kernels in half precision. It copies an embedding's table only if that is a product's
-    kernel too.
+    Autocast copies kernels to half precision. It copies an embedding's table only if a dense layer shares
+    it.
     """
     heads = {parameter_key(o): i for i, o in enumerate(graph.operations) if o.kind == "dense"}
     found = dict[int, int]()
@@ -137,10 +137,10 @@ def copied_at(graph: Graph) -> dict[int, int]:
 
 
 def copies(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes of the parameters' copies that autocast makes for each operation, (operations,) each.
+    """(bytes of copies kept until autocast's context ends, bytes of copies kept while the operation runs).
 
-    The first array has the copies that it keeps until its context ends, after the forward pass; the second
-    has those that it keeps only while the operation runs.
+    Both arrays are (operations,); the copies are those of parameters that autocast makes for each
+    operation.
     """
     each, weights = operations_parameters(graph), COLUMNS.index("weights")
     again = np.array([RECAST in o.attributes for o in graph.operations], bool)
@@ -151,7 +151,7 @@ def copies(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def copied_bytes(graph: Graph) -> np.ndarray:
-    """Bytes of the parameters' copies that autocast holds while each operation runs, (operations,)."""
+    """Bytes of the parameter copies that autocast holds while each operation runs, (operations,)."""
     kept, again = copies(graph)
     total: np.ndarray = kept.cumsum() + again
     return total

@@ -1,9 +1,9 @@
-"""A network with scaled channel counts, and with the sizes that follow from them.
+"""A network with scaled channel counts, and all sizes that follow from them.
 
-The output channels of a layer with weights are free, unless they reach the network's output, or meet its
-input in a sum, before another such layer reads them. Each axis of a tensor follows the layers that its size
-comes from, by a rule for the kind of operation. No equations are solved: if rounding makes sizes differ
-that should be equal, the result has their mean. Counts are within 2 % of a network that is built in that
+The output channels of a layer with weights are free, unless they reach the network's output, or are added
+to its input, before another such layer reads them. Each axis of a tensor follows the layers that determine
+its size, by a rule for the kind of operation. No equations are solved: if rounding makes sizes differ that
+should be equal, the result takes their mean. Counts are within 2 % of a network that is built with that
 width.
 """
 
@@ -30,11 +30,11 @@ Shape = tuple[int, ...]
 
 
 def scaled(size: int, factor: float, multiple: int = 1) -> int:
-    """Round `size` x `factor` to the nearest common multiple of STEP and `multiple`, but not to 0.
+    """Round `size` x `factor` to the nearest multiple of both STEP and `multiple`, but not to 0.
 
     Rounding never crosses `size`: 23 channels x 0.99 give 23, not 24; 4 channels x 0.5 give 4. A larger
-    factor therefore never gives fewer channels. If the common multiple exceeds `size`, `multiple` alone
-    counts.
+    factor therefore never gives fewer channels. If the least common multiple exceeds `size`, only
+    `multiple` is kept.
     """
     if factor == 1:
         return size
@@ -45,10 +45,10 @@ def scaled(size: int, factor: float, multiple: int = 1) -> int:
 
 
 class Widths:
-    """The axes that follow the output channels of layers; `positions`: of the layers, None for all.
+    """Axes whose sizes follow from layers' output channels; `positions`: the layers, None for all.
 
     `scalable`: the layers whose channel counts may change. The inputs and outputs of the network (or of the
-    operations at `positions`), the groups of convolutions and the number of heads do not change.
+    operations at `positions`), the groups of convolutions and the number of heads stay.
     """
 
     def __init__(self, graph: Graph, positions: Collection[int] | None = None) -> None:
@@ -87,15 +87,15 @@ class Widths:
         return scaled(self._size(layer), factor, self.multiple.get(self._root(layer), 1))
 
     def pairs(self, factor: float) -> tuple[tuple[int, int], ...]:
-        """The free channel counts as (now, times `factor`), sorted."""
+        """The free channel counts as sorted pairs (now, after scaling by `factor`)."""
         return tuple(sorted({(self._size(p), self._scaled(p, factor)) for p in self.scalable}))
 
     def at(self, factor: float) -> Graph:
-        """The network with its free channel counts times `factor`, as `scaled` rounds them."""
+        """The network with its free channel counts multiplied by `factor` and rounded by `scaled`."""
         new: dict[Place, int] = {}
 
         def resized(size: int, places: Sequence[Place]) -> int:
-            """`size`, scaled as the sum of the sizes of `places` is."""
+            """`size` scaled by the same ratio as the sum of the sizes of `places`."""
             before = sum(map(self._size, places))
             return max(1, round(size * sum(new.get(p, self._size(p)) for p in places) / before))
 
@@ -134,19 +134,19 @@ class Widths:
         return layer
 
     def _open(self, tensor: int) -> list[int]:
-        """The axes whose size comes from layers."""
+        """The axes of a tensor whose sizes follow from layers."""
         rank = len(self.graph.tensors[tensor].shape)
         return [axis for axis in range(rank) if (tensor, axis) in self.layers]
 
     def _follow(self, place: Place, sources: Sequence[Place]) -> None:
-        """Let a size follow the sizes of `sources`, if any of these can change."""
+        """Make a size follow the sizes of `sources`, if one of them can change."""
         layers = {self._root(layer) for s in sources for layer in self.layers.get(s, ())}
         layers -= self.fixed
         if layers:
             self.layers[place], self.sources[place] = layers, list(sources)
 
     def _tie(self, places: Sequence[Place]) -> None:
-        """Keep equal sizes equal: if one cannot change, none of their layers is free."""
+        """Keep equal sizes equal: if one of them cannot change, the layers of none are free."""
         found = [set(map(self._root, self.layers.get(place, ()))) for place in places]
         if any(p not in self.layers and p[0] not in self.lost for p in places):
             self.fixed.update(*found)
@@ -159,12 +159,12 @@ class Widths:
                 self._need([one], self.multiple.get(two, 1))
 
     def _need(self, layers: Iterable[Place], multiple: int) -> None:
-        """Keep the channels of layers multiples of a number."""
+        """Keep the channel counts of layers multiples of `multiple`."""
         for layer in map(self._root, layers):
             self.multiple[layer] = lcm(self.multiple.get(layer, 1), multiple)
 
     def _split(self, place: Place, parts: int) -> None:
-        """Keep a size so that each of its `parts` equal parts is a multiple of STEP."""
+        """Keep a size divisible into `parts` equal parts that are multiples of STEP."""
         layers = self.layers.get(place, ())
         for layer in layers:
             whole = self._size(place) // self._size(layer) if len(layers) == 1 else 1
@@ -172,7 +172,7 @@ class Widths:
             self._need([layer], STEP * each if each > 1 else 1)
 
     def _divide(self, query: Place, heads: int) -> None:
-        """Let heads also divide the input of a dense layer of queries, or of queries, keys and values."""
+        """Make `heads` divide the input of the dense layer of queries, or of queries, keys and values."""
         for layer in self.layers.get(query, ()):
             source = self.dense.get(layer, query)
             ratio, rest = divmod(self._size(layer), self._size(source))
@@ -209,7 +209,7 @@ class Widths:
             self.lost.update(t for t in o.outputs if not self._open(t))
 
     def _layer(self, position: int, o: Operation, out: int) -> None:
-        """Let the output channels of a layer be free; a depthwise convolution's follow its input."""
+        """Make the output channels of a layer free; those of a depthwise convolution follow its input."""
         a, source = o.attributes, o.inputs[0]
         before, after = self.graph.shapes((source, out))
         read, made, names = len(before) - 1, len(after) - 1, ("in_features", "out_features")
@@ -240,7 +240,7 @@ class Widths:
         self.attributes += [(position, n, p) for n, p in zip(names, places, strict=True) if n in a]
 
     def _view(self, source: int, out: int) -> None:
-        """Follow the channels through a view; of the parts of a split axis, only the last one changes."""
+        """Follow the channels through a view; if a view splits an axis, only the last part changes."""
         before, after = self.graph.shapes((source, out))
         for old, new in _same_elements(before, after):
             among = [(source, x) for x in old if (source, x) in self.layers]
@@ -251,9 +251,9 @@ class Widths:
                 self._split(among[0], size // after[last])
 
     def _transposed(self, source: int, out: int) -> None:
-        """Follow the channels through a transpose; an axis is found by its size.
+        """Follow the channels through a transpose; an axis is recognized by its size.
 
-        Among several axes of the size, the axis at the same place is taken, else one whose size changed. A
+        If several axes have that size, the axis at the same place is chosen, else one whose size changed. A
         pixel shuffle or its inverse keeps the channels on their axis.
         """
         before, after = self.graph.shapes((source, out))
@@ -273,7 +273,7 @@ class Widths:
                 self._follow((out, to), [(source, axis)])
 
     def _product(self, position: int, o: Operation, out: int) -> None:
-        """Follow the channels through a product of activations; the number of heads stays."""
+        """Follow the channels through a product of two activations; the number of heads stays."""
         (left, right), k = o.inputs[:2], o.attributes["contracted"]
         before, other, after = self.graph.shapes((left, right, out))
         summed = left, len(before) - 1
@@ -298,7 +298,7 @@ class Widths:
                 self._follow((out, axis), [(left, axis)])
 
     def _attention(self, position: int, o: Operation, out: int) -> None:
-        """Follow the channels through attention: the size of heads changes, their number stays."""
+        """Follow the channels through attention: the size of a head changes, the number of heads stays."""
         query, key, value = ((t, len(self.graph.tensors[t].shape) - 1) for t in o.inputs[:3])
         for place, name in ((query, "head_size"), (key, "head_size"), (value, "value_size")):
             self._split(place, self._size(place) // o.attributes[name])
@@ -310,10 +310,10 @@ class Widths:
         self._follow((out, len(self.graph.tensors[out].shape) - 1), [value])
 
     def _axis_by_axis(self, o: Operation, out: int) -> None:
-        """Let each axis follow the input axes that have its size at the same place, from the end or the
-        front.
+        """Make each axis follow the input axes of its size at the same place, from the end or the front.
 
-        Axes that a JOINS kind joins are tied. A part of an axis changes as the whole axis does.
+        The operands of a kind in JOINS are tied. An axis that is a part of another one changes in
+        proportion.
         """
         shape, joins = self.graph.tensors[out].shape, o.kind in JOINS
         found: dict[int, list[Place]] = {}
@@ -334,7 +334,7 @@ class Widths:
 
 
 def _same_elements(before: Shape, after: Shape) -> Iterator[tuple[range, range]]:
-    """Yield pairs of axis ranges, as short as possible, that a reshape maps onto each other."""
+    """Yield the shortest pairs of axis ranges that hold the same elements before and after a reshape."""
     i = j = 0
     ends = product(range(1, len(before) + 1), range(1, len(after) + 1))
     for old_end, new_end in ends:
@@ -348,7 +348,7 @@ widths = cached_on_graph(Widths)
 
 
 def widened(graph: Graph, factor: float) -> Graph:
-    """The network with every free channel count times `factor`; InputError if none is free."""
+    """The network with all free channel counts multiplied by `factor`; InputError if none is free."""
     found = widths(graph)
     if not found.scalable:
         raise InputError(

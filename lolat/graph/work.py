@@ -1,7 +1,7 @@
-"""A network lowered to steps, which a device runs one after the other: products and bytes.
+"""A network lowered to steps that a device runs one after the other: products, and steps that move bytes.
 
 A product is `number` times (rows x depth) by (depth x columns): a dense layer, a batched product of
-attention, a convolution by im2col. All other steps move bytes. The numbers of bytes and of steps depend on
+attention, a convolution by im2col. All other steps move bytes. The bytes and the number of steps depend on
 the execution mode (`lolat.graph.modes`).
 """
 
@@ -30,19 +30,19 @@ PRODUCTS = {
     CONVOLUTION: "convolutions", GROUPED: "grouped convolutions", DEPTHWISE: "depthwise convolutions",
     ATTENTION: "attention",
 }  # fmt: skip
-"""Class with products -> its name in a sentence. Recurrent layers are DENSE. ATTENTION is fused: its
-products and its softmax are one step."""
+"""Class with products -> its name in a sentence. Recurrent layers are DENSE. ATTENTION is fused attention:
+its products and its softmax are one step."""
 MOVING = {
     ELEMENTS: "element-wise operations", NORM: "layer norms", BATCH_NORM: "batch norms",
     GROUP_NORM: "group norms", POOLS: POOLS, SUMS: SUMS, MOVES: "copies", PARTS: "slices",
     JOINED: "concatenations", RESIZED: "resized images",
 }  # fmt: skip
-"""Class without products -> its name in a sentence. ELEMENTS: activations, conversions, gathered rows;
-NORM: softmax too; MOVES: copies in another order."""
+"""Class without products -> its name in a sentence. ELEMENTS also has conversions and gathered rows; NORM
+also has softmax; MOVES: copies in another order."""
 CALLED = PRODUCTS | MOVING
 CLASSES = (*CALLED,)
 SHAPE = ("number", "rows", "columns", "depth")
-"""Sizes of a product: `number` times (rows x depth) by (depth x columns)."""
+"""Names of a product's sizes: `number` times (rows x depth) by (depth x columns)."""
 
 # ---- The steps of a network
 
@@ -50,7 +50,7 @@ ATTENTION_TILE = 64  # positions of a tile of a fused attention; the last tile i
 
 
 class Step(NamedTuple):
-    """A step: a row of the table that `step_table` returns."""
+    """A step of a network: a row of the table that `step_table` returns."""
 
     operation: int  # position in the graph
     kind: int  # index into CLASSES
@@ -79,7 +79,8 @@ class Workload(NamedTuple):
 
     `kind`: index into CLASSES; `number`, `rows`, `columns`, `depth`: sizes of the product, 0 without one;
     `bytes`: bytes read and written; `operation`: position in the graph; `backward`: True in the backward
-    pass; `sequential`: number of products that wait for the one before, 0 outside of recurrent layers.
+    pass; `sequential`: number of products that must each wait for the one before, 0 outside of recurrent
+    layers.
     """
 
     kind: np.ndarray
@@ -98,7 +99,7 @@ class Workload(NamedTuple):
         return self.number * self.rows * self.columns * self.depth
 
     def is_of(self, *classes: str) -> np.ndarray:
-        """(steps,) True for the steps of these classes."""
+        """(steps,) True for the steps that belong to one of these classes."""
         named = np.array([name in classes for name in CLASSES])
         return named[self.kind]
 
@@ -114,7 +115,7 @@ class Workload(NamedTuple):
 
 
 def workload_at(table: np.ndarray, batch_size: int) -> Workload:
-    """The steps of a table that `step_table` returned, at a batch size."""
+    """The steps of a `step_table` at a batch size."""
     column = dict(zip(STEP_COLUMNS, table.T, strict=True))
 
     def grown(name: str, *how: int) -> np.ndarray:
@@ -141,7 +142,7 @@ def work_of(graph: Graph, batch_size: int = 1, mode: Mode = DEFAULT_MODE) -> Wor
 
 @cached_on_graph
 def step_table(graph: Graph, mode: Mode) -> np.ndarray:
-    """A graph's steps, an array (steps, STEP_COLUMNS) for any batch size; `at` evaluates it at one.
+    """The steps of a graph as an array (steps, STEP_COLUMNS), for any batch size; see `workload_at`.
 
     `lolat.tables` caches it on disk.
     """
@@ -194,8 +195,8 @@ def step_table(graph: Graph, mode: Mode) -> np.ndarray:
 
 
 LARGE_IMAGE = 96 * 96
-"""Pixels of a resized image that no timed network has; those of HRNet, GhostNetV2 and CoaT have 7 to 72 on
-a side."""
+"""More pixels than any resized image of a timed network has: HRNet, GhostNetV2 and CoaT resize to 7 to 72
+pixels on a side."""
 
 
 def is_large_resize(graph: Graph, operation: Operation) -> bool:
@@ -208,18 +209,19 @@ def is_large_resize(graph: Graph, operation: Operation) -> bool:
 
 
 _BY_OPERAND = kinds.ELEMENTWISE | kinds.SLICES
-"""Kinds whose backward pass `Lowering.gradients` tells."""
+"""Kinds whose backward steps come from `Lowering.gradients`."""
 AS_SLOW_IN_HALF = frozenset(["softmax", "log_softmax"])
-"""Kinds that are about as slow in half precision as in float32: 0.94 to 1.0 of the time on an H100."""
+"""Kinds that take about as long in half precision as in float32: 0.94 to 1.0 of the time on an H100."""
 SLOWEST = (BATCH_NORM, NORM, GROUP_NORM, POOLS, SUMS, RESIZED, JOINED, MOVES)
-"""The class of fused operations is the first of these that any of them has, else ELEMENTS. In inference a
-batch norm is element-wise."""
+"""Classes from slowest on: a group of fused operations has the first class that one of its operations has,
+else ELEMENTS. At inference a batch norm is element-wise."""
 
 
 class _Steps:
     """Collects the rows of `step_table`.
 
-    `backs`: for each row, bytes of its backward pass / of its forward pass; None: `Lowering.gradients`.
+    `backs`: for each row, bytes of its backward pass / bytes of its forward pass; None if
+    `Lowering.gradients` gives them.
     """
 
     def __init__(self, lowering: Lowering) -> None:
@@ -233,13 +235,13 @@ class _Steps:
         self, name: str, product: Product, growing: int, moved: tuple[float, float],
         back: float | None = 1.0, backward: bool = False,
     ) -> None:  # fmt: skip
-        """Append a step; `moved`: (bytes that do not depend on the batch size, bytes of each sample)."""
+        """Append a step; `moved`: (bytes that do not depend on the batch size, bytes per sample)."""
         kind = CLASSES.index(name)
         self.rows.append(Step(self.operation, kind, *product, growing, *moved, backward))
         self.backs.append(back)
 
     def moves(self, name: str, reads: Pairs, writes: Pairs, back: float | None = 1.0) -> None:
-        """Append a step without a product; without bytes it is a view, which a compiler removes."""
+        """Append a step without a product; one that moves no bytes is a view, which compiled code drops."""
         moved = self.lowering.bytes_of([*reads, *writes])
         if any(moved):
             self.add(name, NO_PRODUCT, 0, moved, back)
@@ -251,9 +253,9 @@ class _Steps:
         self.add(MOVES, NO_PRODUCT, 0, (0.0, 0.0), back)
 
     def beside(self, operation: Operation) -> None:
-        """Add the steps that eager PyTorch runs beside an operation in the forward pass.
+        """Append the extra steps that eager PyTorch runs for an operation in the forward pass.
 
-        It computes constants again, fills the result of a padding, and copies a tensor that is padded by 0.
+        These compute constants again, fill the result of a padding, or copy a tensor that is padded by 0.
         """
         a = operation.attributes
         computed, views = a.get(kinds.AHEAD, (0, 0))
@@ -289,9 +291,9 @@ class _Steps:
                 self.gradient(step, factor, part)
 
     def zeros(self, position: int, part: Backward) -> None:
-        """Append the tensor of zeros to which PyTorch adds the gradients of gathered rows.
+        """Append the step that writes the zeros to which PyTorch adds the gradients of gathered rows.
 
-        It is as large as the whole table or the gathered tensor. TensorFlow's gradient has only the rows.
+        The zeros fill the whole table or the gathered tensor. TensorFlow's gradient holds only the rows.
         """
         o, sizes = self.lowering.graph.operations[position], self.lowering.sizes
         if self.lowering.graph.framework == "keras":
@@ -307,7 +309,7 @@ class _Steps:
         self.add(name, NO_PRODUCT, 0, self.lowering.bytes_of(pairs), backward=True)
 
     def gradient(self, step: Step, factor: float | None, part: Backward) -> None:
-        """Append the backward pass of a step; `factor`: see `backs`."""
+        """Append the backward pass of a step; `factor`: the step's item of `backs`."""
         name, back = CLASSES[step.kind], step._replace(backward=True)
         if factor is None:
             for name, pairs in self.lowering.gradients(step.operation, part.needs):
@@ -327,7 +329,7 @@ class _Steps:
             self.rows.append(back._replace(fixed=factor * step.fixed, sample=factor * step.sample))
 
     def attention(self, operation: Operation) -> None:
-        """Append a fused attention: both products and the softmax are one step, which writes no scores."""
+        """Append a fused attention: one step with both products and the softmax, which writes no scores."""
         a, query = operation.attributes, self.tensors[operation.inputs[0]]
         high, wide = (ATTENTION_TILE * ceil(a[n] / ATTENTION_TILE) for n in ("queries", "keys"))
         number = query.elements() / (a["queries"] * a["head_size"])
@@ -336,7 +338,7 @@ class _Steps:
         self.add(ATTENTION, both, GROW_NUMBER if query.batched else 0, moved)
 
     def moved(self, *tensors: int) -> tuple[float, float]:
-        """Bytes of the tensors that a product reads and writes, as `add` takes them."""
+        """(bytes independent of the batch size, bytes per sample) that a product reads and writes."""
         return self.lowering.bytes_of((t, self.size) for t in tensors)
 
     def product(self, operation: Operation) -> None:
