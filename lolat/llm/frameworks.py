@@ -22,10 +22,10 @@ class FrameworkOverheads(msgspec.Struct, frozen=True):
     `fit_overheads` fits them. `kernel_ms`: the gap between two kernels of a CUDA graph. `fp8_ms`,
     `block_ms`, `fp4_ms`: a kernel that quantizes the input of a product. `experts_ms`: the small kernels of
     a layer with experts. `exchange_ms`: the wait for the slowest GPU in an all-reduce. `step_ms`:
-    scheduling and sampling; `parallel_ms`: what several GPUs add to it. `small`: the number of times that
-    the bytes of small operations are moved. `front_ms`: from the client to the scheduler, and back.
-    `poll_steps`: steps until the scheduler looks for new requests. `level`: the time of a step over the sum
-    of all this.
+    scheduling and sampling of a step; `parallel_ms`: the time that several GPUs add to `step_ms`. `small`:
+    the number of times that the bytes of small operations are moved. `front_ms`: the time of a request from
+    the client to the scheduler, and back. `poll_steps`: steps until the scheduler looks for new requests.
+    `level`: the ratio of a step's time to the sum of its parts and overheads.
     """
 
     kernel_ms: NotNegative
@@ -43,7 +43,7 @@ class FrameworkOverheads(msgspec.Struct, frozen=True):
 
 
 class BatchLimits(NamedTuple):
-    """A step's default limits on cards with at least `memory_gib`: sequences and tokens."""
+    """The most sequences and tokens in a step, by default, on cards with at least `memory_gib`."""
 
     memory_gib: float
     sequences: int
@@ -53,16 +53,18 @@ class BatchLimits(NamedTuple):
 class Framework(msgspec.Struct, frozen=True):
     """A framework's defaults.
 
-    `option`: its option that limits sequences. `polls`: its option for the steps between two looks for new
-    requests, 1 if not given; "" without one. `limits`: by memory, the largest cards first; `fp8_limits`:
-    cards without FP8 have the last of them. `overheads`: assumed for a GPU without served rows.
-    `memory_share`: the fraction of a GPU's memory that it uses. `cache_share`: the fraction of the memory
-    beside the weights that caches get. `own_gib`, `token_gib`: GiB that it reserves for itself, and for
-    each token of a step. `fp8_cache`: quantized weights go with an FP8 cache on any GPU, else only on GPUs
-    with FP4. `token_each`: a step must have a token for each request that it may hold. `mixes`, `reserves`:
-    as in Rule. `rounds`, `range_ratio`: requests for each concurrent one, and their lengths, where
-    published rows do not state them. `is_rate_checked`: its requests at a rate were compared with served
-    ones. `asks_for_fp8_cache`: the option without which its cache is in bfloat16.
+    `option`: the server's option that limits the sequences of a step. `polls`: the option for the number of
+    steps after which the scheduler looks for new requests (1 by default); "" without such an option.
+    `limits`: by memory, the largest cards first; `fp8_limits`: cards without FP8 have the last of these.
+    `overheads`: assumed for a GPU without served rows. `memory_share`: the fraction of a GPU's memory that
+    the server uses. `cache_share`: the fraction for caches of the memory that weights leave. `own_gib`,
+    `token_gib`: GiB that the server reserves for itself, and for each token of a step. `fp8_cache`: True if
+    quantized weights have an FP8 cache on any GPU; False: only on GPUs with FP4. `token_each`: True if a
+    step cannot hold more sequences than tokens. `mixes`, `reserves`: as in Rule. `rounds`, `range_ratio`:
+    requests in a benchmark for each concurrent one, and the range of their lengths (see Load), of published
+    rows that do not state them. `is_rate_checked`: True if predictions at a rate were compared with
+    measurements. `asks_for_fp8_cache`: the option that turns an FP8 cache on; without it the cache is in
+    bfloat16.
     """
 
     title: str
@@ -85,7 +87,7 @@ class Framework(msgspec.Struct, frozen=True):
     asks_for_fp8_cache: str = ""
 
     def limits_on(self, sheet: Sheet, sequences: int = 0, tokens: int = 0) -> BatchLimits:
-        """The limits of a step on a card; `sequences`, `tokens`: given limits."""
+        """The limits of a step on a card; `sequences`, `tokens`: the user's limits, 0: the default."""
         usual = next(one for one in self.limits if sheet.memory_gib >= one.memory_gib)
         if self.fp8_limits and sheet.fp8_tflops is None:
             usual = self.limits[-1]
@@ -94,12 +96,12 @@ class Framework(msgspec.Struct, frozen=True):
         return BatchLimits(usual.memory_gib, sequences or most, tokens)
 
     def room_gib(self, sheet: Sheet) -> float:
-        """The GiB of a card for weights and caches."""
+        """The GiB of a card that weights and caches may use."""
         reserved = self.own_gib + self.token_gib * self.limits_on(sheet).tokens
         return self.memory_share * sheet.memory_gib - reserved
 
     def cache_dtype(self, sheet: Sheet, quantized: bool) -> str:
-        """The data type of the cache if nobody asks for another."""
+        """The default data type of the cache; `quantized`: the weights are quantized."""
         eight = self.fp8_cache or sheet.fp4_tflops is not None
         return "fp8" if quantized and eight else "bfloat16"
 
@@ -107,21 +109,22 @@ class Framework(msgspec.Struct, frozen=True):
 _ROWS = Path(__file__).with_suffix(".toml").read_text("utf-8")
 FRAMEWORKS = msgspec.toml.decode(_ROWS, type=dict[str, Framework])
 DEFAULT_FRAMEWORK = "vllm"
-"""The framework of a file that names none. On a GPU with several frameworks its kernels predict training.
+"""The framework of a device file that names none. If a GPU has files of several frameworks, training is
+predicted from the file of this one.
 """
 CHECKED_RATES = (
     "requests at a rate were compared with served ones on "
     + ", ".join(row.title for row in FRAMEWORKS.values() if row.is_rate_checked)
     + " alone"
 )
-"""The remark on other frameworks, if requests arrive at a rate."""
+"""The remark on requests at a rate in any other framework."""
 
 
 def framework_row(name: str) -> Framework:
-    """The row of a framework; that of DEFAULT_FRAMEWORK if the name is not known."""
+    """The row of a framework; the row of DEFAULT_FRAMEWORK if the name is not known."""
     return FRAMEWORKS.get(name, FRAMEWORKS[DEFAULT_FRAMEWORK])
 
 
 def framework_in(text: str) -> str:
-    """The framework that a file's name contains, else vLLM."""
+    """The framework that a text, such as a file's name, contains; DEFAULT_FRAMEWORK if it contains none."""
     return next((name for name in FRAMEWORKS if name in text.casefold()), DEFAULT_FRAMEWORK)

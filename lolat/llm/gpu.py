@@ -1,4 +1,4 @@
-"""A GPU that serves language models: its section `llm` in a device file, and ms of its operations."""
+"""A GPU that serves language models: the section `llm` of its device file, and its times of operations."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ MOST_CHANGE = 0.4
 """The largest correction of a predicted time, as a logarithm."""
 WEIGHT_ONLY = ("int4_wo", "fp8_wo")
 OWN_IN_BFLOAT16 = {"gemm": "its products in bfloat16", "moe": "its experts in bfloat16"}
-"""An operation with smaller weights -> the operation that it is predicted as, in words for
-`FittedKernel.like`."""
+"""Operation with WEIGHT_ONLY weights -> words for `FittedKernel.like`: it is predicted from the same
+operation in bfloat16."""
 IN_GENERAL = "GPUs in general"
-"""`FittedKernel.like` if the terms are usual ones, not of a GPU."""
+"""`FittedKernel.like` of an operation whose terms are the centers of their priors."""
 UNSEEN = (0.2, 0.5)
-"""`FrameworkFit.spread` if no such language model was served."""
+"""`FrameworkFit.spread` if no language model of this kind was served."""
 CALIBRATED_AT = 0.9
-"""The coverage of the half widths in files, whatever is the default of the option."""
+"""The coverage of the half widths in device files; a question may ask for another coverage."""
 
 
 class FittedKernel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An operation in one data type on one GPU, fitted to timed rows.
 
-    `terms`, `variant`: the parameters of its kernel model. `centers`, `weights`: the correction, as a
-    logarithm. `spread`: the standard deviation of log(measured / predicted) on held-out rows. `rows`: the
-    number of timed rows. `like`: the GPU that it was timed on, if not this one.
+    `terms`, `variant`: the parameters of its kernel model. `centers`, `weights`: the radial basis functions
+    that correct log(ms). `spread`: the standard deviation of log(measured / predicted) on held-out rows.
+    `rows`: the number of timed rows. `like`: the GPU that it was timed on, if not this one.
     """
 
     terms: dict[str, Positive]
@@ -53,7 +53,9 @@ class FittedKernel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Sheet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A GPU's data sheet. FLOP rates are dense; `link_gb_s` is one direction of one GPU's link."""
+    """A GPU's data sheet. FLOP rates are without sparsity; `link_gb_s`: GB/s of a GPU's link in one
+    direction.
+    """
 
     multiprocessors: Positive
     bandwidth_gb_s: Positive
@@ -66,7 +68,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
-    """The sheet of a bundled GPU; None if it lacks bfloat16, or a value is missing."""
+    """The data sheet of a bundled GPU; None if the GPU lacks bfloat16, or a value is not known."""
     memory, bandwidth, rate = gpu.memory_gib, gpu.bandwidth_gb_s, gpu.peak(BFLOAT16)
     if not (rate and memory and bandwidth and gpu.multiprocessors):
         return None
@@ -79,10 +81,10 @@ def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
 class FrameworkFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The overheads of a framework on a GPU, fitted to served rows.
 
-    `spread`: half widths of the intervals of CALIBRATED_AT on held-out rows, as logarithms (per output
-    token, first token). `served`: the number of rows that the overheads are fitted to. `kinds`: "dense" and
-    "experts", by the language models of these rows; `dtypes`: the data types of their products; () if not
-    known.
+    `spread`: half widths, as logarithms, of the intervals of (time per output token, time to the first
+    token) with coverage CALIBRATED_AT, from held-out rows. `served`: the number of rows that the overheads
+    are fitted to. `kinds`: the kinds of decoder in these rows, "dense" or "experts"; `dtypes`: the data
+    types of their products; () if not known.
     """
 
     overheads: FrameworkOverheads
@@ -97,11 +99,11 @@ class ServedRow:
     """A served configuration with its times; `ttft_ms`: 0 if unknown; `row`: its row in a table; `source`:
     the file's name.
 
-    `request_rate`: requests a second, else `concurrency` at any time. `requests`: those that were timed; 0
-    if a steady load was there from the start. `range_ratio`: lengths are between this fraction of the
-    tokens and all of them. `lengths`: tokens of each prompt and of each answer, if they are known and
-    differ; the others are then their means. `max_num_batched_tokens`, `max_num_seqs`: limits of a step; 0:
-    the framework's.
+    `request_rate`: requests a second; without it `concurrency` requests at any time. `requests`: the number
+    of timed requests; 0: a steady load from the start. `range_ratio`: lengths are between this fraction of
+    the tokens and all of them. `lengths`: (tokens of each prompt, tokens of each answer) if these are known
+    and differ; the fields of tokens are then means. `max_num_batched_tokens`, `max_num_seqs`: limits of a
+    step; 0: the framework's.
     """
 
     model: str
@@ -128,12 +130,12 @@ class ServedRow:
 
     @property
     def deployment(self) -> tuple[int, int, int, str, str]:
-        """The arguments of `deployment_of`: the split and the data types."""
+        """The further arguments of `deployment_of`: the numbers of the split, then the data types."""
         split = self.tensor_parallel, self.expert_parallel, self.attention_data_parallel
         return *split, self.dtype, self.kv_dtype
 
     def limits(self, section: ServingSection) -> BatchLimits:
-        """The limits of a step."""
+        """The limits of a step: the row's own, else the framework's."""
         own = self.max_num_seqs, self.max_num_batched_tokens
         return section.server.limits_on(section.sheet, *own)
 
@@ -141,10 +143,9 @@ class ServedRow:
 class ServedFit(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
     """A fit to served rows, to which later rows can be added.
 
-    `own`: the rows that `lolat fit` was given. `before`: the fit without them, from which a later fit
-    starts, so that each row counts once.
-    `own_error`: median relative errors of `own` held out, per output token and, if known, to the first one;
-    `was_error`: those before the fit.
+    `own`: the rows that `lolat fit` was given. `before`: the fit without these rows; a later fit starts
+    from it, so each row counts once. `own_error`: median relative errors of held-out `own` rows: (time per
+    output token, time to the first token if known); `was_error`: the same errors before the fit.
     """
 
     own: tuple[ServedRow, ...] = ()
@@ -154,13 +155,14 @@ class ServedFit(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
 
 
 OWN_FITS = ("latent", "linear")
-"""Kinds of decoders with overheads of their own: other kernels run between the operations."""
+"""Kinds of decoders with their own overheads, because other kernels run between their operations."""
 
 
 class TrainingLevel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The level of training decoders: the median of measured over predicted time, over `rows` own runs.
+    """The level of training decoders: the median of measured / predicted time of `rows` runs of the user.
 
-    `spread`: the standard deviation of their logarithms around it; `kinds`: those of `DecoderPasses.kind`.
+    `spread`: the standard deviation of log(measured / predicted) around the level; `kinds`: the
+    `DecoderPasses.kind` of the runs.
     """
 
     level: Positive
@@ -172,8 +174,8 @@ class TrainingLevel(msgspec.Struct, frozen=True, omit_defaults=True):
 class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
     """The section `llm` of a device file.
 
-    `operations`: by name in KERNEL_MODELS and data type (for attention: queries/cache). `fits`: the fits of
-    the decoders in OWN_FITS. `trained`: the level of training decoders.
+    `operations`: name in KERNEL_MODELS -> data type (of attention: queries/cache) -> fitted kernel. `fits`:
+    the fit of each kind of decoder in OWN_FITS. `trained`: the level of training decoders.
     """
 
     sheet: Sheet
@@ -188,8 +190,8 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
         return any(one.rows for dtypes in self.operations.values() for one in dtypes.values())
 
     def of(self, kind: str) -> ServingSection:
-        """The section with the overheads of a kind of decoder; a kind without own overheads keeps the
-        section's and has no rows.
+        """The section with the overheads of a kind of decoder. A kind in OWN_FITS without a fit has the
+        common overheads and no own rows.
         """
         if kind not in OWN_FITS:
             return self
@@ -199,7 +201,7 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, **msgspec.structs.asdict(fit))
 
     def with_fit(self, kind: str, fitted: ServingSection) -> ServingSection:
-        """The section with the fit of another one for a kind of decoder."""
+        """This section, with the fit of the section `fitted` for a kind of decoder."""
         if kind not in OWN_FITS:
             return fitted
         one = ServedFit(**{name: getattr(fitted, name) for name in ServedFit.__struct_fields__})
@@ -207,10 +209,11 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def usual(self) -> ServingSection:
-        """The section with a scheduler that looks for requests at each step, the default of servers.
+        """The section with the default scheduler of a server, which looks for requests at each step.
 
-        SGLang's published servers looked more rarely, and other frameworks borrow their rows. Rows of the
-        framework itself, or of the user, show the server's own interval.
+        SGLang's published servers looked less often, and frameworks without rows borrow their overheads.
+        Unchanged if the `poll_steps` come from the user's rows, or from rows of a framework without
+        `polls`.
         """
         if self.own or (self.served and not self.server.polls):
             return self
@@ -220,7 +223,7 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def server(self) -> Framework:
-        """The framework's row of data; that of vLLM if the file names none."""
+        """The framework's row of data; the row of DEFAULT_FRAMEWORK if the file names none."""
         return framework_row(self.framework)
 
 
@@ -247,11 +250,11 @@ def _is_known(name: str, dtype: str, one: FittedKernel) -> bool:
 
 
 LINK_GB_S = 32.0
-"""The link of a GPU whose data sheet has none: about PCI Express 4.0 with 16 lanes."""
+"""GB/s in one direction, assumed for a GPU whose data sheet has no link: PCI Express 4.0 with 16 lanes."""
 
 
 def short(value: float) -> float:
-    """Round a fitted number to the four digits that a file keeps."""
+    """Round a fitted number to four digits, as device files store it."""
     return float(f"{value:.4g}")
 
 
@@ -269,14 +272,16 @@ def dtypes_of(operations: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def lacks_rate(sheet: Sheet, dtype: str) -> bool:
-    """True if the GPU has no rate for products of a data type; int4_wo needs that of bfloat16."""
+    """True if the GPU has no rate for products of a data type; int4_wo needs the rate of bfloat16."""
     return getattr(sheet, RATES[dtype]) is None
 
 
 def operation_ms(
     name: str, operation: FittedKernel, rows: Sizes, specs: GpuRates, dtype: str, alone: bool
 ) -> Any:
-    """(rows,) ms of an operation, corrected; `alone`: run over and over, else inside a decoder's step."""
+    """(rows,) ms of an operation, corrected; `alone`: repeated as in a benchmark, else inside a decoder's
+    step.
+    """
     kernel = KERNEL_MODELS[name]
     ms = kernel.ms(operation.terms, rows, specs, dtype, operation.variant, alone)
     if not operation.centers or kernel.log_sizes is None:
@@ -296,7 +301,7 @@ def rbf(log_sizes: np.ndarray, centers: np.ndarray) -> np.ndarray:
 
 
 class GPU:
-    """Times of operations inside a step; sizes are numbers or (rows,) arrays."""
+    """A GPU that predicts times of operations inside a step; sizes are numbers or (rows,) arrays."""
 
     def __init__(self, section: ServingSection) -> None:
         self.section, self.specs = section, specs_of(section.sheet)
@@ -304,7 +309,7 @@ class GPU:
     def ms(self, name: str, dtype: str, *sizes: Any) -> Any:
         """(rows,) ms of an operation; `sizes`: the columns of its kernel model.
 
-        InputError (code "not-timed") if nothing like it was timed.
+        InputError (code "not-timed") if neither the operation nor a similar one was timed.
         """
         name, key, operation = self._found(name, dtype)
         columns = np.broadcast_arrays(*(np.asarray(size, float) for size in sizes))
@@ -320,7 +325,8 @@ class GPU:
     def _found(self, name: str, dtype: str) -> tuple[str, str, FittedKernel]:
         """(name, data type in the section, operation).
 
-        The section may have it as a part of a module. Queries are FP8 if the framework computes them so.
+        The operation may be timed as a part of a module. Attention with queries in the cache's data type is
+        preferred to attention with other queries.
         """
         operations, module, key = self.section.operations, f"{name}_module", dtype
         name = module if module in operations and name not in operations else name

@@ -14,9 +14,9 @@ from lolat.llm.kernels import HALF, Center, GpuRates, Sizes, Terms
 class KernelModel(NamedTuple):
     """The kernel model of an operation: `ms` is its formula.
 
-    `columns`: its sizes. `terms`: (data type, variant) -> priors of the terms; `variants`: data type ->
-    variants. `log_sizes`: scaled logarithms of the sizes, which its correction depends on. `cached`: its
-    data type names queries or projections, then after a slash the cache.
+    `columns`: the names of its sizes. `terms`: (data type, variant) -> priors of the terms; `variants`:
+    data type -> variants. `log_sizes`: scaled logarithms of the sizes, the inputs of its correction; None:
+    no correction. `cached`: True if its data type is written as queries/cache or projections/cache.
     """
 
     columns: tuple[str, ...]
@@ -35,7 +35,7 @@ def _model(
 
 
 def _log(*columns: str, octaves: float = 2.5) -> Callable[[Sizes], Any]:
-    """A function to (rows, columns) logarithms of sizes, in units of so many octaves."""
+    """Make a function of sizes that returns (rows, columns) logarithms, in units of `octaves` doublings."""
     return lambda rows: np.log2(np.stack([rows[column] for column in columns], 1)) / octaves
 
 
@@ -83,7 +83,8 @@ KERNEL_MODELS = {
     "delta_rule_context": _delta(latent.delta_ms, latent.CHUNKS, "chunks"),
     "delta_rule_generation": _delta(latent.delta_ms),
 }  # fmt: skip
-"""Operation -> its kernel model. Names in _module: latent attention timed together with its projections."""
+"""Operation -> its kernel model. Names with _module: latent attention timed together with its
+projections."""
 
 # ---- FLOPs, and bytes of memory, without which an operation cannot be; its data type counts for the bytes.
 
@@ -121,4 +122,4 @@ WORK: Mapping[str, Callable[[Sizes, str], tuple[Any, Any]]] = {
     "gemm": _of_products, "prefill_attention": _of_prompts, "decode_attention": _of_attention,
     "moe": _of_experts, "mla_decode": _of_latent, "mla_decode_module": _of_latent,
 }  # fmt: skip
-"""Operation -> its least (rows,) FLOPs and bytes of memory."""
+"""Operation -> a function that returns the least (rows,) FLOPs, and bytes of memory, that it needs."""

@@ -1,12 +1,13 @@
 """Kernel models: formulas for the time of matrix products, attention, experts and all-reduces on a GPU.
 
-A kernel model takes `terms` (positive numbers; the tables below have the center of each term's prior, and
-its width as a logarithm), `rows` (sizes as (rows,) arrays) and the specs of a GPU. It returns (rows,) ms of
-an operation that runs `alone`, over and over as in a benchmark, or inside a decoder's step, where a CUDA
-graph starts it and its data come from memory.
+A kernel model has the arguments `terms` (positive numbers; the tables below have the center of each term's
+prior, and its width as a logarithm), `rows` (sizes as (rows,) arrays) and the specs of a GPU. It returns
+(rows,) ms. If `alone`, the operation is repeated as in a benchmark; else it runs inside a decoder's step: a
+CUDA graph launches it, and its data come from memory.
 
-Tiles are computed in waves over the multiprocessors, bytes move at a bandwidth, and the longer of the two
-counts most, as in NVIDIA's guide to matrix multiplication and in FlashAttention (Dao et al. 2022).
+Tiles are computed in waves over the multiprocessors while bytes move at a bandwidth, and the longer of
+these two times counts most, as in NVIDIA's guide to matrix multiplication and in FlashAttention (Dao et al.
+2022).
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ RATES = {
 
 
 class GpuRates(NamedTuple):
-    """A GPU's bytes per ms, and FLOPs per ms by data type in `rates` (a multiply-accumulate is two)."""
+    """A GPU's rates per ms: bytes of memory (`bandwidth`) and of a link; FLOPs by data type (`rates`; a MAC
+    is two FLOPs).
+    """
 
     multiprocessors: float
     bandwidth: float
@@ -41,22 +44,25 @@ class GpuRates(NamedTuple):
 
 
 def overlap(a: Any, b: Any, sharp: float) -> Any:
-    """The time of two overlapping tasks: the sum if `sharp` is 1, the longer if it is large."""
+    """The time of two overlapping tasks: the sum of both for `sharp` = 1, nearly the longer for a large
+    `sharp`.
+    """
     longer = np.maximum(a, b)
     return longer * (1.0 + (np.minimum(a, b) / longer) ** sharp) ** (1.0 / sharp)
 
 
 def waves(busy: Any, wave_quantization: float) -> Any:
-    """The waves of `busy` tiles a multiprocessor; the last wave counts part of its idle time.
+    """The number of waves for `busy` tiles per multiprocessor, with a part of the idle time of the last
+    wave.
 
-    `wave_quantization`: this part; 0: none, 1: all.
+    `wave_quantization`: that part, from 0 (none) to 1 (all).
     """
     busy = np.maximum(busy, 1.0)
     return busy + wave_quantization * (np.ceil(busy) - busy)
 
 
 def cache_hit_share(times: Any) -> Any:
-    """The fraction of bytes still in the cache after `times` its size has passed."""
+    """The fraction of data still in the cache after `times` its size in other bytes went through it."""
     fourth = np.minimum(times, 99.0) ** 4
     return 1.0 / (1.0 + fourth * fourth)
 
@@ -90,16 +96,16 @@ HOSTED = {
 }
 HIGH = np.array([16.0, 64.0, 64.0, 128.0, 128.0, 128.0])[:, None]
 WIDE = np.array([64.0, 64.0, 128.0, 64.0, 128.0, 256.0])[:, None]
-"""Heights and widths of the tiles that a library chooses from."""
+"""HIGH, WIDE: the heights and widths of the tiles that a library chooses from."""
 FIXED = {"fixed-128": 128.0, "fixed-256": 256.0}
-"""CUTLASS chooses tiles by m alone: the largest m with tiles 64 high."""
+"""Variants of CUTLASS, whose tile depends on m alone -> the largest m with tiles of 64 rows."""
 GEMM_VARIANTS = {"fp8": ("library", *FIXED), "fp8_block": ("library", "hosted")}
 """Data type -> the variants that a fit chooses from; other data types have "library" alone."""
 PASS = 2048.0  # elements of a row that quantizing reads at once, beside the tiles of CUTLASS
 RAMP_MS, HOT_MS = 1e-3, 0.3  # time until memory streams; time until a kernel is hot
 COPIES = 6.0  # of weights, which a benchmark takes in turns
 STEP = {"bfloat16": 1.6, "fp8": 0.7, "fp8_block": 0.95, "nvfp4": 1.1}
-"""`depth` by data type."""
+"""Center of the prior of `depth`, ns, by data type."""
 
 
 def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
@@ -200,8 +206,8 @@ PREFILL = {
     "window": (0.87, 0.4),  # rate with a window to that without
 }
 PACKED = ("packed", "alone", "packed-one", "packed-one-whole")
-"""Query heads of a key head that share a tile: all, none, those of one token, those of one token without a
-window."""
+"""Variants, by the query heads of a key head that share a tile: all; none; the heads of one token; the
+heads of one token, only in layers without a window."""
 DECODE = {
     "launch": (8.5e-3, 0.35),  # ms
     "bandwidth": (0.86, 0.12),  # share of the data sheet's
@@ -219,17 +225,18 @@ DECODE = {
     "copy": (5e-3, 0.4),  # ms to copy queries and outputs, of "whole"
 }
 GROUPED = ("grouped", "grouped-long", "whole", "some", "some-long", "some-long-4")
-"""Rows that run in the main kernel: all (FlashAttention 3, FlashInfer), rows without a window
-(FlashAttention 2), groups of 2 to 32 heads (XQA). "long": the cache is split by its whole length, even if a
-window hides most of it. "4": four parts, not one, for each multiprocessor."""
+"""Variants, by the layers that run in the main kernel: "grouped": all (FlashAttention 3, FlashInfer);
+"whole": those without a window (FlashAttention 2); "some": those with groups of 2 to 32 query heads (XQA).
+"long": the cache is split by its whole length, even if a window hides most of it. "4": into four parts, not
+one, for each multiprocessor."""
 TILES = (16.0, 64.0, 128.0)
 ATTENTION = ("batch", "length", "heads", "kv_heads", "head_dim", "window")
 REACH = np.array([2.5, 2.5, 2.0, 0.6, 2.5])
-"""Octaves of each size that a correction reaches."""
+"""Reach of a correction in doublings of each size."""
 
 
 def missed(touched: Any, cache_mb: float, units: float) -> Any:
-    """The fraction of bytes that have left the cache when the same input returns."""
+    """The fraction of an input that has left the cache when a benchmark reads the same input again."""
     return 1.0 / (1.0 + (cache_mb * 1e6 * units / touched) ** 2)
 
 
@@ -319,7 +326,8 @@ def attention_log_sizes(rows: Sizes) -> Any:
 
 EXPERTS = ("tokens", "hidden", "intermediate", "experts", "top_k", "tensor_parallel",
            "expert_parallel", "skew")  # fmt: skip
-"""`skew`: the exponent of the power law that distributes tokens over experts; 0: evenly."""
+"""The sizes of an operation of experts. `skew`: the exponent of the power law that distributes tokens over
+experts; 0: evenly."""
 MOE = {
     "start": (0.018, 0.7),  # ms of all kernels of the layer
     "rate": (0.6, 0.4),  # share of the data sheet's in a tile of 128 rows
@@ -333,21 +341,22 @@ MOE = {
     "fill": (1.0, 0.5),  # waves added to those of tiles
 }
 EXPECTED_BY = ("own", "all")
-"""A tile is chosen by the mean load of an expert: all assignments over this GPU's experts, or over all."""
+"""Variants: a tile is chosen by the mean tokens of an expert: all assignments divided by this GPU's experts
+("own"), or by all experts ("all")."""
 EVEN = 1.2
-"""Shape of the gamma distribution of an expert's popularity inside a decoder; its tokens are then negative
-binomial. Chosen by served rows of gpt-oss, MiniMax and Qwen3 (docs/results)."""
+"""Shape of the gamma distribution of an expert's popularity inside a decoder; the number of its tokens is
+then negative binomial. Chosen by served rows of gpt-oss, MiniMax and Qwen3 (docs/results)."""
 TILE_COLUMNS, LEAST_TILE, MOST_TILE = 64.0, 8.0, 128.0
 
 
 class Loads:
     """Tokens on the experts of the busiest GPU, as (rows,) arrays.
 
-    `here`: experts on a GPU; `own`: token assignments to them; `touched`: experts with at least one. With
-    `skew` 0 the experts take turns. Otherwise, as in the published tables, an expert's weight is drawn with
-    the density x ** -skew between 1 and 0.8 * tokens (between 0.01 and 2 if there are fewer assignments
-    than experts), scaled and rounded to the assignments. The constants are fitted to 1,100 simulations;
-    they are 2 to 4 % off at the median.
+    `here`: experts on a GPU; `own`: assignments of tokens to these experts; `touched`: experts with at
+    least one assignment. With `skew` 0 all experts get equally many tokens. Otherwise, as in the published
+    tables, an expert's share is drawn with the density x ** -skew between 1 and 0.8 * tokens (between 0.01
+    and 2 if there are fewer assignments than experts), then scaled and rounded to the assignments. The
+    constants in the code are fitted to 1,100 simulations, with median errors of 2 to 4 %.
     """
 
     def __init__(
@@ -380,7 +389,7 @@ class Loads:
 
     @staticmethod
     def _busiest(shape: Any, experts: Any, groups: Any, most: Any) -> Any:
-        """The busiest GPU's load over the mean of `groups` GPUs, for gamma distributed loads."""
+        """The ratio of the busiest GPU's load to the mean of `groups` GPUs, for gamma distributed loads."""
         # Wilson-Hilferty; the largest of n normal values is near steps / (1.56 + 0.16 steps).
         steps = np.log2(groups)
         cube = 1.0 - 0.103 / shape + 0.589 * steps / (1.56 + 0.16 * steps) / np.sqrt(shape)
@@ -389,14 +398,14 @@ class Loads:
         return np.where(groups > 1, busy, 1.0)
 
     def _above(self, load: Any) -> tuple[Any, Any]:
-        """The fraction of experts with more than `load` tokens, and their fraction of the tokens."""
+        """(the fraction of experts with more than `load` tokens, the fraction of tokens that they get)."""
         x = np.minimum(np.maximum(load * self.scale, self.low), self.high)
         power = x**self.power
         tokens = (self.high * self.high_power - x * power) / self.first
         return (self.high_power - power) / self.span, tokens
 
     def tiles(self, rows: Any) -> Any:
-        """The number of tiles of `rows` tokens; each expert's last one is padded."""
+        """The number of tiles of `rows` tokens; the last tile of each expert is padded."""
         experts, tokens = self._above(rows / self.busy)
         more = np.maximum(tokens * self.own / rows - 0.811 * self.here * experts, 0.0)
         even = self.touched * np.ceil(self.own / (self.touched * rows) - 1e-9)
@@ -449,7 +458,7 @@ ALL_REDUCE = {
     "ramp_mb": (15.0, 0.7),  # MB with half of it
 }
 OWN_UP_TO = {"free": None, "to-8-mb": 8.0}
-"""MB up to which a framework uses its own kernels; "free": it uses the faster kernels."""
+"""Variant -> MB up to which a framework uses its own kernels; None: it always uses the faster kernels."""
 
 
 def all_reduce_ms(

@@ -24,10 +24,10 @@ from lolat.llm.kernels import (
 )
 
 RANK, ROPE, NOPE, VALUE = 512.0, 64.0, 128.0, 128.0
-"""Elements of the latent vector, of a rotated key, of the rest of a head's key, and of its value, in all
-timed models."""
+"""Elements, in all timed models, of the latent vector, a rotated key, the rest of a head's key, a head's
+value."""
 HIDDEN, QUERY_RANK = 7168.0, 1536.0
-"""Elements of an input and of a latent query in modules that were timed."""
+"""Elements of an input, and of a latent query, in the timed modules."""
 LATENT = ("batch", "length", "heads")
 
 # ---- Latent attention. Sizes: LATENT, heads of one GPU.
@@ -37,7 +37,8 @@ MODULE = {
     "products": (0.5, 0.7),  # share of the data sheet's rate in the projections
     "weights": (0.5, 0.7),  # share of the data sheet's bandwidth in them
 }
-"""Further terms where attention was timed with its projections; a step counts these as products."""
+"""Further terms of a module (attention timed with its projections); a step counts projections as
+products."""
 LATENT_DECODE = {
     "launch": (9e-3, 0.35),  # ms
     "bandwidth": (0.8, 0.12),  # share of the data sheet's
@@ -54,7 +55,7 @@ LANES, PART = 64.0, 512.0  # heads of a work item; tokens of the cache above whi
 
 
 def _module_ms(t: Terms, tokens: Any, heads: Any, specs: GpuRates, dtype: str) -> Any:
-    """(rows,) ms of the projections around attention in a data type, and of their kernels' starts."""
+    """(rows,) ms of the projections around attention in a data type, with the launches of their kernels."""
     of_head = QUERY_RANK * (NOPE + ROPE) + VALUE * HIDDEN
     own = HIDDEN * (QUERY_RANK + RANK + ROPE) + heads * of_head
     absorbed = heads * RANK * (NOPE + VALUE)
@@ -69,7 +70,7 @@ def _module_ms(t: Terms, tokens: Any, heads: Any, specs: GpuRates, dtype: str) -
 def latent_prefill_ms(
     t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool
 ) -> Any:
-    """(rows,) ms of causal attention of prompts; `dtype`: projections/cache. Keys count as half a head."""
+    """(rows,) ms of causal attention of prompts; `dtype`: projections/cache."""
     weights, cache = dtype.split("/")
     b, n, h = (rows[c] for c in LATENT)
     middle = np.full_like(n, (NOPE + ROPE + VALUE) / 2.0)
@@ -81,7 +82,9 @@ def latent_prefill_ms(
 def latent_decode_ms(
     t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool
 ) -> Any:
-    """(rows,) ms of absorbed attention of a new token to `length` cached ones; as latent_prefill_ms."""
+    """(rows,) ms of absorbed attention of a new token to `length` cached tokens; `dtype`:
+    projections/cache.
+    """
     weights, cache = dtype.split("/")
     b, n, h = (rows[c] for c in LATENT)
     units, bandwidth = specs.multiprocessors, specs.bandwidth * t["bandwidth"]
@@ -115,7 +118,7 @@ ABSORBED = {
 def absorbed_ms(
     t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool
 ) -> Any:
-    """(rows,) ms of a product of each head into the latent space, or out of it. Sizes: tokens, heads."""
+    """(rows,) ms of the product of each head into the latent space, or out of it; `rows`: tokens, heads."""
     m, h = rows["tokens"], rows["heads"]
     weights = h * RANK * NOPE
     moving = weights * WEIGHT_BYTES[dtype] + HALF * m * h * (RANK + NOPE)
@@ -136,7 +139,7 @@ DELTA_TERMS = {
 CHUNKS = DELTA_TERMS | {
     "launch": (0.02, 0.7), "bytes": (15.0, 0.8), "chain": (0.03, 1.0), "item": (0.01, 1.0),
 }  # fmt: skip
-"""The products inside a chunk of a prompt cost as much as many bytes."""
+"""Terms for prompts in chunks; a large `bytes` stands for the products inside a chunk."""
 STATE = 4.0  # bytes of an element of a head's matrix
 TAPS = 4.0  # tokens that the convolution sees, itself included
 
@@ -157,7 +160,9 @@ def convolution_ms(
 
 
 def delta_ms(t: Terms, rows: Sizes, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
-    """(rows,) ms of the gated delta rule; `variant` "one": for one token, which moves each state."""
+    """(rows,) ms of the gated delta rule; `variant` "one": for one token, which reads and writes each
+    state.
+    """
     b, n, k, k_dim, v, v_dim = (rows[c] for c in DELTA)
     moved = HALF * b * n * (2.0 * k * k_dim + 2.0 * v * v_dim)
     if variant == "one":
