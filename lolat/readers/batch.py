@@ -1,4 +1,4 @@
-"""Finds work of a network that does not grow with its batch, by reading it with several samples too."""
+"""Finds work that does not grow with the batch size, by reading a network at two batch sizes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from lolat.graph.kinds import KERNELS, VIEWS
 from lolat.units import one_line, plain, plural, shortened, user_line
 
 LEAST_SHARE = 0.01
-"""Least share of the elements, or of the multiply-accumulates, for a remark."""
+"""Tensors or products below this share of all elements or multiply-accumulates get no remark."""
 SAMPLES = 16
-"""Samples of the second reading: an even number, and not a small one, as code may branch on either."""
+"""Batch size of the second reading; even and not small, because code may branch on odd or small sizes."""
 FLOPS = COLUMNS.index("flops")
 ONLY = "so the answer holds for batch size 1 only"
 
 
 def with_remarks(one: Graph, read: Callable[[int], Graph], asks_two: bool = False) -> Graph:
-    """A network with remarks if the work of SAMPLES samples is not SAMPLES times that of one.
+    """Add remarks to a network if SAMPLES samples are not SAMPLES times the work of one sample.
 
-    `one`: the network read with one sample; `read`: reads it with a given number of samples. `asks_two`: if
-    its code does not take SAMPLES, try two (`Graph.one_sample`).
+    `one`: the network read with one sample; `read`: reads it with a given number of samples. `asks_two`:
+    try a batch of two if the network's code fails with SAMPLES, and note the result in `Graph.one_sample`.
     """
     try:
         several = read(SAMPLES)
@@ -36,13 +36,13 @@ def with_remarks(one: Graph, read: Callable[[int], Graph], asks_two: bool = Fals
 
 
 def for_one_batch(graph: Graph, *remarks: str) -> Graph:
-    """The graph with remarks on work that does not grow with its batch."""
+    """The graph with remarks on work that does not grow with the batch size."""
     told = tuple(f"{remark}, {ONLY}" for remark in remarks)
     return replace(graph, warnings=graph.warnings + told, one_batch=graph.one_batch + told)
 
 
 def _why_one_sample(read: Callable[[int], Graph]) -> str:
-    """Why a network's code takes no batch of two samples, and its line; "" if it takes one."""
+    """The reason why a network's code fails with a batch of two, with the line of code; "" if it runs."""
     try:
         read(2)
     except Exception as error:  # whatever a user's code raises
@@ -89,5 +89,5 @@ def _remarks(one: Graph, several: Graph) -> Iterator[str]:
 
 
 def _kind(operation: Operation) -> str:
-    """The kind of an operation; "view" for a transpose too, which may be a reshape for one sample."""
+    """The kind of an operation; "view" for a transpose too, which may be a reshape with one sample."""
     return "view" if operation.kind in (*VIEWS, "transpose") else operation.kind

@@ -1,7 +1,7 @@
-"""Networks that come with LoLat, such as keras:ResNet50 and timm:resnet50: no framework is needed.
+"""Networks that come with LoLat, such as keras:ResNet50 and timm:resnet50, and need no framework.
 
-`networks.jsonl.xz` has lines of JSON. The first line has the names of the networks, the other names of
-timm for them, and the versions of the packages that read them. A graph for each network follows.
+`networks.jsonl.xz` has lines of JSON. The first line has the names of the networks, timm's other names for
+them, and the versions of the packages that they were read with. A graph for each network follows.
 `benchmarks/shipped_networks.py` writes the file.
 """
 
@@ -28,8 +28,8 @@ FILE = Path(__file__).with_name("networks.jsonl.xz")
 def bundled_graph(spec: str, size: Size = OWN_SIZE) -> Graph | None:
     """The graph of NETWORK `spec` at an input size.
 
-    None if it is not bundled or has another size, or if its package is installed in another version or set
-    otherwise than usual, as its network may differ.
+    None if the network is not bundled, or is bundled at another size. Also None if its package is installed
+    in another version or with unusual settings, because its network may then differ.
     """
     package, _, name = spec.partition(":")
     if keras_settings() != USUAL if package == "keras" else torch_settings():
@@ -43,20 +43,21 @@ def bundled_graph(spec: str, size: Size = OWN_SIZE) -> Graph | None:
 
 
 def bundled_networks() -> list[str]:
-    """The names of the bundled networks, as NETWORK takes them."""
+    """The names of the bundled networks in the form of the argument NETWORK."""
     networks: list[str] = _bundled()[0]["networks"]
     return networks
 
 
 def _is_bundled_version(package: str) -> bool:
-    """True unless a package is installed in another version than that of its bundled networks."""
+    """True if a package is not installed, or in the version that its bundled networks were read with."""
     return installed_version(package) in ("", _bundled()[0]["packages"][package])
 
 
 def check_name(spec: str) -> None:
-    """NetworkError for a network that keras.applications lacks, told without Keras.
+    """Raise NetworkError for a name that keras.applications lacks, without importing Keras.
 
-    All of its networks are bundled; nothing is refused if another version is installed.
+    All networks of keras.applications are bundled. If another version of Keras is installed, every name
+    passes.
     """
     package, _, name = spec.partition(":")
     if package != "keras" or not _is_bundled_version(package):
@@ -67,7 +68,7 @@ def check_name(spec: str) -> None:
 
 
 def bundled_as(name: str) -> list[str]:
-    """The bundled networks with a given name, whatever their package, case, hyphens and underscores."""
+    """The bundled networks with a given name; package, case, hyphens and underscores are ignored."""
 
     def letters(text: str) -> str:
         return text.lower().replace("-", "").replace("_", "")
@@ -77,7 +78,7 @@ def bundled_as(name: str) -> list[str]:
 
 @cache
 def _bundled() -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The file's first line, and lookup name of a network -> its line."""
+    """The file's first line, and a mapping from the lookup name of each network to its line."""
     first, *lines = lzma.decompress(FILE.read_bytes()).split(b"\n")
     header = json.loads(first)
     names = (n.lower() if n.startswith("keras") else n for n in header["networks"])
@@ -85,7 +86,7 @@ def _bundled() -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def with_bundled_hint(spec: str, missing: MissingPackageError) -> MissingPackageError:
-    """The error of a missing package, behind a hint: the size that is bundled, or bundled names near it."""
+    """The error of a missing package, after a hint: the bundled input size, or similar bundled names."""
     package, _, name = spec.partition(":")
     near = {
         n.partition(":")[2].lower(): n for n in bundled_networks() if n.startswith(f"{package}:")

@@ -1,4 +1,4 @@
-"""Networks that were read before, cached on disk; no framework is imported."""
+"""Caches networks that were read before on disk; imports no framework."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from lolat.readers.size import AnySize, as_size
 from lolat.readers.versions import installed_version, keras_settings, torch_settings
 
 READERS = 79
-"""Version of the readers. Raise it when they write other graphs, so that cached networks are read again."""
+"""Version of the readers. Raise it when a reader's graphs change: cached networks are then read again."""
 _VERSIONED = (*PACKAGES, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
 _GRAPH = ".json.gz"
 
 
 def key_of(facts: Any) -> str:
-    """A hash of facts that are JSON, and of the versions of LoLat and of packages."""
+    """A hash of JSON data `facts` and of the versions of LoLat and of the frameworks."""
     versions = {package: installed_version(package) for package in _VERSIONED}
     every = [facts, __version__, READERS, FORMAT_VERSION, versions]
     return hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()
@@ -48,9 +48,9 @@ class Cache:
     folder: Path | None = field(default_factory=cache_folder)
 
     def key(self, spec: str, size: AnySize = None) -> str | None:
-        """A hash of `spec`, `size`, the versions of LoLat and of packages, and the network file's content.
+        """A hash of `spec`, `size`, the versions of LoLat and frameworks, and the network file's content.
 
-        None, so that nothing is cached, without a folder; for `package.module:callable`, whose code may
+        None if nothing can be cached: without a folder; for `package.module:callable`, whose code may
         change; for a file that cannot be read; and if the user registered classes with Keras, which may
         change too.
         """
@@ -87,7 +87,7 @@ class Cache:
         return graph
 
     def graph(self, key: str | None) -> Graph | None:
-        """The cached graph with this key, or None; also if a file that it was made from has changed."""
+        """The cached graph with this key; None without one, or if a file behind it has changed."""
         found: Graph | None = self._read(key, _GRAPH, _unchanged)
         return found
 
@@ -98,7 +98,7 @@ class Cache:
         self._write(key, _GRAPH, gzip.compress(text.encode(), mtime=0))
 
     def array(self, spec: str, size: AnySize, name: str) -> np.ndarray | None:
-        """The cached array `name` of a network, or None; its maker puts a version into the name."""
+        """The cached array `name` of a network, or None. The caller puts a version into the name."""
         read = partial(np.lib.format.read_array, allow_pickle=False)
         key = self.key(spec, size)
         return self._read(key, f".{name}.npy", lambda content: read(io.BytesIO(content)))
@@ -121,7 +121,7 @@ class Cache:
             return content
 
     def _write(self, key: str | None, ending: str, content: bytes) -> None:
-        """Write a file, if the folder can be written to."""
+        """Write a file; do nothing if the folder is not writable."""
         path = self._path(key, ending)
         with contextlib.suppress(LolatError):
             if path is not None:
@@ -138,12 +138,12 @@ def _unchanged(content: bytes) -> Graph:
 
 
 MOST_BYTES = 2**28
-"""Most bytes of the files in the folder; beyond it the files unused for longest are removed."""
+"""Limit on the bytes of all files in the folder; above it the least recently used files are removed."""
 _OWN = re.compile(r"[0-9a-f]{64}\..+")
 
 
 def _forget(folder: Path) -> None:
-    """Remove files of the cache until the rest has at most MOST_BYTES."""
+    """Remove the least recently used files of the cache until the rest has at most MOST_BYTES."""
     with contextlib.suppress(OSError):  # another process may have removed one
         files = [(f.stat(), f.path) for f in os.scandir(folder) if _OWN.fullmatch(f.name)]
         total = sum(file.st_size for file, _ in files)

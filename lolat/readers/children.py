@@ -1,4 +1,4 @@
-"""Networks read in child processes, so that a crash or an endless read ends a child alone."""
+"""Reads networks in child processes, so that a crash or an endless loop ends only the child."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from lolat.readers.size import AnySize, as_size
 from lolat.units import shortened
 
 LIMIT_S = 60.0
-"""Seconds to read a network of the page; the largest of keras.applications takes about 10."""
+"""Time limit in seconds to read a network for the web page; the largest Keras network takes about 10."""
 TABLE_LIMIT_S = 300.0
-"""Seconds to read a network of a table, beside others that are read."""
+"""Time limit in seconds to read a network of a table while other networks are read in parallel."""
 MOST_PROCESSES = 8
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
-"""Environment without a GPU: reading needs none, and it would take memory from a training that runs."""
+"""Hides the GPU: reading needs none, and would take GPU memory from other running programs."""
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")  # fmt: skip
 
@@ -34,7 +34,7 @@ Spec = tuple[str, int | None]
 
 
 def read_in_child(spec: str, size: AnySize = None, limit_s: float = LIMIT_S) -> Graph:
-    """The network, read by a child process; NetworkError also if the child dies or is too slow."""
+    """Read a network in a child process; NetworkError also if the child dies or exceeds `limit_s`."""
     check_name(spec)  # a child starts a framework, to say the same
     with _child() as child:
         return _answer(child, spec, size, limit_s)
@@ -47,7 +47,7 @@ def _child(shows_errors: bool = False) -> Child:
 
 
 def _answer(child: Child, spec: str, size: AnySize, limit_s: float) -> Graph:
-    """The network that a child reads."""
+    """Ask a child to read a network, and return its graph."""
     try:
         asked = {"network": spec, "size": as_size(size).given}
         return Graph.from_dict(child.request(asked, limit_s))
@@ -60,7 +60,7 @@ def _answer(child: Child, spec: str, size: AnySize, limit_s: float) -> Graph:
 
 
 def start_reading() -> Handler:
-    """The child's handler of requests."""
+    """The function with which the child process answers requests."""
     return lambda asked: read_now(asked["network"], as_size(asked["size"])).to_dict()
 
 
@@ -76,7 +76,7 @@ def arrays_of(
     """Yield (spec, `array_of(graph)`) for each of the distinct `specs`, in any order.
 
     Arrays that are cached under `name` come first; new arrays are cached. If a network cannot be read, or
-    `array_of` raises a LolatError, the error takes the array's place; its other errors are raised.
+    `array_of` raises a LolatError, the error takes the array's place. Other exceptions are raised.
     """
     cache = Cache()
 
@@ -100,7 +100,7 @@ def arrays_of(
 
 
 def _graphs(specs: list[Spec], cache: Cache) -> Iterator[tuple[Spec, Graph | LolatError]]:
-    """Yield (spec, its graph or error): a single network is read here, several by a child for each CPU."""
+    """Yield (spec, graph or error). One network is read in this process, several by one child per CPU."""
     count, threads = min(default_processes(), len(specs)), threading.local()
     children: list[Child] = []
 
@@ -115,7 +115,7 @@ def _graphs(specs: list[Spec], cache: Cache) -> Iterator[tuple[Spec, Graph | Lol
             return error.with_traceback(None)  # a traceback would keep the network in memory
 
     def child() -> Child:
-        """The child of this thread; a new one if it died."""
+        """The child process of this thread; started again if it died."""
         if not hasattr(threads, "child") or not threads.child.is_running():
             threads.child = _child(shows_errors=True)
             children.append(threads.child)
@@ -137,5 +137,5 @@ def _graphs(specs: list[Spec], cache: Cache) -> Iterator[tuple[Spec, Graph | Lol
 
 
 def default_processes() -> int:
-    """CPUs that this process may use, at most MOST_PROCESSES."""
+    """Number of CPUs that this process may use, at most MOST_PROCESSES."""
     return min(scheduled_count(), MOST_PROCESSES)

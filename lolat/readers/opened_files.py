@@ -1,4 +1,4 @@
-"""The files that the user's code opens to read, so that what was made from them can be cached."""
+"""Records the files that the user's code reads, so that results made from them can be cached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lolat.io.paths import cache_folder
 from lolat.units import INSTALLED, PYTHON
 
 Stamps = dict[str, list[int] | None]
-"""Path -> time of the last change (ns) and size of a file, None where there is none."""
+"""Path -> [time of the last change in ns, size in bytes] of a file; None if the file does not exist."""
 
 _CODE = (CODE_FILE, ".pyc", ".so")
 _ELSEWHERE = (
@@ -23,7 +23,7 @@ _ELSEWHERE = (
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
     "/dev/", "/proc/", "/sys/",
 )  # fmt: skip
-"""Beginnings of paths that are no data of the user's: Python's, LoLat's, the system's."""
+"""Prefixes of paths that are not the user's data: files of Python, LoLat and the system."""
 
 
 def stamp(path: str) -> list[int] | None:
@@ -36,9 +36,9 @@ def stamp(path: str) -> list[int] | None:
 
 
 class Watch:
-    """A receiver of Python's audit events, which cannot be removed: a process has one for each use.
+    """An audit hook of Python. A hook cannot be removed, so a process has one `Watch` for each use.
 
-    `stamps`: those of all files so far, as code may keep for its next call what it read for the first;
+    `stamps`: stamps of all files read so far, because code may keep what it read for later calls;
     `written`: files that the code wrote.
     """
 
@@ -50,10 +50,10 @@ class Watch:
 
     @contextlib.contextmanager
     def during(self) -> Iterator[Stamps]:
-        """Note the files that this thread opens; yield the stamps of all that were read so far.
+        """Record the files that this thread opens; yield the stamps of all files read so far.
 
-        A stamp is taken just before the file's last opening. Folders, modules, files that the code wrote,
-        and files of Python, LoLat and installed packages have none.
+        A stamp is taken just before the file's last opening. Not recorded: folders, modules, files that the
+        code wrote, and files of Python, LoLat and installed packages.
         """
         if not self._is_hooked:
             sys.addaudithook(self._hook)
@@ -71,7 +71,7 @@ class Watch:
                 self._note(args[0], args[2])
 
     def _note(self, given: Any, flags: int) -> None:
-        """Note a file that is about to be opened with these flags of the system."""
+        """Record a file that is about to be opened with the os.open `flags`."""
         if isinstance(given, int):
             return
         path = os.path.abspath(os.fsdecode(given))

@@ -1,7 +1,7 @@
-"""One form for the operations of Keras, PyTorch and ONNX, and the kind of each of them.
+"""One form for the operations of Keras, PyTorch and ONNX, and the table of their kinds.
 
-A reader makes a `Call` of each operation of its framework and gives it to `Writer.write`, which appends
-operations to the graph and returns the tensors that the call yields:
+A reader makes a `Call` from each operation of its framework and passes it to `Writer.write`, which appends
+operations to the graph and returns the output tensors of the call:
 
     writer = Writer(GraphBuilder(name, "onnx"))
     image = writer.builder.input((1, 3, 32, 32))
@@ -9,10 +9,10 @@ operations to the graph and returns the tensors that the call yields:
     (y,) = writer.write(Call("Relu", [image], [(1, 3, 32, 32)], "act", "block1"))
 
 A tensor is its index in the builder. Names are looked up in lower case and without underscores
-(`leaky_relu`, `LeakyReLU`). Where a name means two things (ONNX' Sum adds operands, PyTorch's sum reduces
-one), the reader gives the name that `NAMES` means. `Call.parameters` are the attributes that the Graph has
-for the kind, or those that the rule in `RULES` asks for. An operation that is in no table keeps its name,
-is reported, and counts as the traffic of its inputs and outputs.
+(`leaky_relu`, `LeakyReLU`). If a name means two things (ONNX' Sum adds operands, PyTorch's sum reduces
+one), the reader passes the name as `NAMES` uses it. `Call.parameters` are the attributes of the kind in the
+Graph, or the parameters of its rule in `RULES`. An operation that is in no table keeps its name, is
+reported, and counts as the traffic of its inputs and outputs.
 """
 
 from __future__ import annotations
@@ -82,21 +82,21 @@ NAMES = {
     "reshape": "flatten squeeze unsqueeze expand_dims ravel",
     "identity": "stop_gradient copy convert_to_tensor activity_regularization",
 }  # fmt: skip
-"""Kind of operation -> its other names in the three frameworks; a kind is a name of itself."""
+"""Kind of operation -> its further names in the three frameworks, besides the kind itself."""
 
 OPERANDS = frozenset(
     ["add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "average", "where", "compare",
      "bitwise", "trigonometric", "concatenate", "stack", "gather", "scatter", "prelu"]
 )  # fmt: skip
-"""Kinds whose constant operands count; another kind may have a constant as its first input alone."""
+"""Kinds whose constant operands are inputs. Other kinds have a constant input only if it comes first."""
 
 
 @dataclass(frozen=True)
 class Call:
     """One operation of a framework.
 
-    `inputs`: the tensors that it reads, without the kernel and biases of a layer unless the network
-    computes them. `shapes`: of its outputs, at batch size 1. `name`: "" for a plain operation.
+    `inputs`: the tensors that it reads, without a layer's kernel and biases unless the network computes
+    them. `shapes`: shapes of its outputs at batch size 1. `name`: "" for an operation that is not a layer.
     """
 
     op: str
@@ -108,7 +108,7 @@ class Call:
     dtype: str | None = None
 
     def label(self, kind: str, suffix: str = "") -> str:
-        """The name of an operation in it; a number gets the kind in front: "conv_0"."""
+        """The name of an operation of this call; a number gets the kind in front: "conv_0"."""
         label = f"{kind}_{self.name}" if self.name.isdigit() else self.name or kind
         return f"{label}_{suffix}" if suffix else label
 
@@ -117,22 +117,22 @@ Rule = Callable[["Writer", Call], list[int]]
 
 
 def affine(kind: str, given: int) -> dict[str, Any]:
-    """The attribute `vectors` of a normalization, if its number of vectors is not that of its kind."""
+    """{"vectors": given} if a normalization differs from its kind in the number of vectors, else {}."""
     return {} if given == KINDS[kind].vectors else {"vectors": given}
 
 
 LEAST_STORED = 0.01
-"""A constant that no operation reads stays in a graph from this share of the largest tensor on."""
+"""A constant that no operation reads stays in a graph above this share of the largest tensor's elements."""
 
 
 _COMPUTES = re.compile(
     "linalg|fft|dft|dist|chol|svd|qr|eig|inv(erse)?\\b|solve|lstsq|det\\b|matrix_exp|lu_"
 )
-"""Names, in lower case, of operations that multiply much more often than they read."""
+"""Pattern of names, in lower case, of operations that do many multiplications per element read."""
 
 
 class Writer:
-    """Appends calls to a GraphBuilder; `constants`: tensors that do not depend on the network's inputs."""
+    """Appends calls to a GraphBuilder. `constants`: tensors that do not depend on the network's inputs."""
 
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
@@ -145,13 +145,13 @@ class Writer:
         self._owned: dict[Any, tuple[list[int], set[str]]] = {}
 
     def constant(self, shape: Sequence[int], dtype: str = "float32", batched: bool = False) -> int:
-        """A tensor that does not depend on the network's inputs."""
+        """Add a tensor that does not depend on the network's inputs; return its index."""
         tensor = self.builder.tensor(shape, batched, dtype)
         self.constants.add(tensor)
         return tensor
 
     def repeated(self, constant: int) -> int:
-        """Append the repetition of a constant for each sample of the batch; return its result."""
+        """Append a repetition of a constant for each sample of the batch; return the repeated tensor."""
         shape, dtype = self.shape(constant), self.builder.tensors[constant].dtype
         made = self.builder.add("repeat", [constant], shape, dtype=dtype)
         self.builder.tensors[made] = structs.replace(self.builder.tensors[made], batched=True)
@@ -166,7 +166,7 @@ class Writer:
         return prod(self.shape(tensor))
 
     def write(self, call: Call) -> list[int]:
-        """Append the operations of a call; the tensors that it yields, one for each of its shapes."""
+        """Append the operations of a call; return its output tensors, one for each of its shapes."""
         name = normalized(call.op)
         if name in RULES:
             return RULES[name](self, call)
@@ -176,10 +176,10 @@ class Writer:
         return self.append(call, kind, inputs, **call.parameters)
 
     def unknown(self, call: Call) -> list[int]:
-        """Append an operation under its own name; it is counted as traffic and reported by that name.
+        """Append an operation that no table has; it is counted as traffic and reported by its name.
 
-        It may contain products that are not counted if it has weights, is one of linear algebra, a Fourier
-        transform or a distance between rows, or says so (`hides`): it is marked `hides`.
+        It is marked `hides` if it may contain matrix products, which are not counted: if it has weights, is
+        linear algebra, a Fourier transform or a distance between rows, or if the call says `hides`.
         """
         constants = (self.builder.tensors[i] for i in call.inputs if i in self.constants)
         weights = any(
@@ -193,7 +193,7 @@ class Writer:
         )
 
     def append(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:
-        """Append one operation, which writes all outputs of the call; one of no elements is a view."""
+        """Append one operation that writes all outputs of the call; without elements it is a view."""
         kind = kind if any(map(prod, call.shapes)) else "identity"
         label = call.label(kind.rpartition(".")[2])
         parts = (kind, inputs, call.shapes, label, call.path, call.dtype)
@@ -202,18 +202,18 @@ class Writer:
         return self.builder.add_several(*parts, **attributes)
 
     def parameters(self, start: int) -> int:
-        """Number of parameters of the operations from position `start` on, tied ones too."""
+        """Number of parameters of the operations from position `start` on, including tied operations."""
         made, tensors = self.builder.operations[start:], tuple(self.builder.tensors)
         return sum(map(int, operations_parameters(Graph("", tensors, tuple(made), (), ()))))
 
     def tie(self, start: int, parameter: Any, bits: float = 0, own_bias: bool = False) -> bool:
-        """Mark the operations from position `start` on as `tied` if an earlier one has their parameter too.
+        """Mark operations from position `start` on as `tied` if an earlier operation has their parameter.
 
         A tied operation adds no parameters. If it is of another kind, such as a head that shares the
-        embedding, or has an `own_bias`, it adds its biases ("kernel"). The number of a parameter is the
-        position of its first operation. `parameter`: a key that is the same for all uses of it; None if no
-        other operation can have it. `bits`: of a quantized weight, its share of scales too. Returns True if
-        one of the operations can have a parameter.
+        embedding, or has an `own_bias`, only its kernel is tied ("kernel") and it adds its biases. The
+        number of a parameter is the position of its first operation. `parameter`: a key that all uses of a
+        parameter share; None if no other operation can use it. `bits`: bits per weight of a quantized
+        operation, with its scales. Returns True if one of the operations is of a kind that has parameters.
         """
         operations, able = self.builder.operations, COMPUTE | NORMALIZATIONS
         owning = [i for i in range(start, len(operations)) if operations[i].kind in able]
@@ -233,12 +233,12 @@ class Writer:
         return bool(owning)
 
     def mark(self, start: int, attribute: str, value: str) -> None:
-        """Give an attribute to the operations from position `start` on."""
+        """Set an attribute of the operations from position `start` on."""
         operations = self.builder.operations
         operations[start:] = [o.changed(**{attribute: value}) for o in operations[start:]]
 
     def reached(self, outputs: Sequence[int]) -> tuple[set[int], set[int]]:
-        """The tensors that some outputs need, and the tensors among them that a gradient reaches."""
+        """(tensors that `outputs` depend on, tensors among them that a gradient reaches)."""
         needed, reached = set(outputs), set(outputs) - self.detached
         for operation in reversed(self.builder.operations):
             if not needed.isdisjoint(operation.outputs):
@@ -248,7 +248,7 @@ class Writer:
         return needed, reached
 
     def mark_stops(self, still: Iterable[int]) -> None:
-        """Mark where no gradient goes through; `still`: constants that are not trained."""
+        """Mark operations that no gradient passes through. `still`: constants that are not trained."""
         operations = self.builder.operations
         for i, o in enumerate(operations):
             if not self.detached.isdisjoint(o.outputs):
@@ -256,10 +256,10 @@ class Writer:
         self.builder.still += still
 
     def prune(self, outputs: Sequence[int]) -> list[int]:
-        """Drop operations and results that no output needs, and tensors that nobody reads or writes.
+        """Drop operations that no output needs, and tensors that no operation reads or writes.
 
-        Large computed constants, such as a mask, stay: they take memory.
-        Returns the outputs by their new numbers.
+        Large computed constants, such as a mask, stay: they take memory. Returns the new indices of the
+        outputs.
         """
         builder, needed, operations = self.builder, set(outputs), []
         for operation in reversed(builder.operations):
@@ -292,19 +292,19 @@ class Writer:
         return [number[i] for i in outputs]
 
     def activations(self, call: Call) -> list[int]:
-        """The first input, and the others that the network computes, each once."""
+        """The first input, and the other inputs that the network computes, without repetitions."""
         others = (i for i in call.inputs[1:] if i not in self.constants)
         return list(dict.fromkeys([*call.inputs[:1], *others]))
 
 
 def sizes_of(value: Any, count: int) -> tuple[int, ...]:
-    """One number for each of `count` axes, from one for all."""
+    """A tuple with a number for each of `count` axes. `value`: one number for all axes, or a sequence."""
     sizes = [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)]
     return tuple(sizes * count if len(sizes) == 1 else sizes)
 
 
 def kernel_sizes(shape: Sequence[int], groups: int, transposed: bool) -> dict[str, Any]:
-    """Attributes of a convolution whose kernel PyTorch or ONNX stores in a shape.
+    """Attributes of a convolution, from the `shape` in which PyTorch or ONNX stores its kernel.
 
     The shape is (outputs, inputs of a group, *window); if `transposed`, (inputs, outputs of a group, ...).
     """
@@ -321,7 +321,7 @@ def keeps_channels(rank: int, axes: Iterable[int]) -> bool:
 
 
 def normalized(name: str) -> str:
-    """The name of an operation as the tables have it: "aten.leaky_relu" and "LeakyReLU" are one."""
+    """The name of an operation as in the tables: "aten.leaky_relu" and "LeakyReLU" become the same name."""
     return name.removeprefix("aten.").replace("_", "").lower()
 
 
@@ -333,11 +333,11 @@ KIND_OF = {normalized(n): kind for n, kind in ({k: k for k in KINDS} | by_name(N
 
 
 def convolution(writer: Writer, call: Call) -> list[int]:
-    """A convolution of any sort; it reads the activation, and a kernel if the network computes it.
+    """A convolution of any kind. It reads the activation, and the kernel if the network computes it.
 
-    Parameters: those of the graph (`kernel`, `strides`, `dilation`, `padding`, `bias`, `in_channels`,
-    `out_channels`, `groups`), and `transposed`, or a `kind` where the framework says which one it is. With
-    as many groups as channels it is depthwise.
+    Parameters: the graph's attributes (`kernel`, `strides`, `dilation`, `padding`, `bias`, `in_channels`,
+    `out_channels`, `groups`), and `transposed`, or the `kind` if the framework names it. A convolution with
+    as many groups as channels is depthwise.
     """
     parameters = dict(call.parameters)
     transposed, groups = parameters.pop("transposed", False), parameters["groups"]
@@ -348,10 +348,10 @@ def convolution(writer: Writer, call: Call) -> list[int]:
 
 
 def product(writer: Writer, call: Call) -> list[int]:
-    """A product of two operands; a dense layer where only the right one is constant.
+    """A product of two operands; a dense layer if only the right operand is constant.
 
-    Parameters: `contracted`, the products that are summed for each result (the last axis of the left
-    operand unless given); `bias`, whether a constant vector is added.
+    Parameters: `contracted`, number of products summed for each result (by default the length of the left
+    operand's last axis); `bias`, whether a constant vector is added.
     """
     left, right = call.inputs[:2]
     contracted = call.parameters.get("contracted", (writer.shape(left) or (1,))[-1])
@@ -366,11 +366,11 @@ def product(writer: Writer, call: Call) -> list[int]:
 
 
 def einsum(writer: Writer, call: Call) -> list[int]:
-    """A product over the labels that the second operand has and the result has not.
+    """A product that sums over the labels of the second operand that the result does not have.
 
-    Parameter: `equation`. One operand: a transposition or a reduction. More than two: unknown. An operand
-    without the batch is the second one, as weights are; `joins`: it has no label of the result in common
-    with the first one, so that all samples are one product.
+    Parameter: `equation`. With one operand it is a transposition or a reduction; with more than two it is
+    unknown. An operand without the batch becomes the second one, as weights are. `joins`: the operands
+    share no label of the result, so that all samples are one matrix product.
     """
     inputs, (labels, result) = list(call.inputs), einsum_terms(call.parameters["equation"])
     if len(inputs) == 1:
@@ -391,12 +391,12 @@ def einsum(writer: Writer, call: Call) -> list[int]:
 
 
 def attention(writer: Writer, call: Call) -> list[int]:
-    """softmax(q k' * scale + mask) v; q, k, v of (batch, heads, steps, size), or (..., steps, features).
+    """softmax(q k' * scale + mask) v, for q, k, v of (batch, heads, steps, size) or (..., steps, features).
 
-    Inputs: query, key, value, and the mask where one is added to the scores. Parameters: `heads`, those of
-    q and those of k and v, where the features of all heads lie side by side; others that the graph has for
-    the kind, where they are not as the shapes say (`keys`, `scaled`). A framework that keeps the weights
-    of the softmax gives a second shape for them.
+    Inputs: query, key, value, and the mask if one is added to the scores. Parameters: `heads`, (heads of q,
+    heads of k and v), if the features of all heads lie side by side; the graph's other attributes of
+    attention (`keys`, `scaled`), if the shapes do not tell them. A framework that keeps the weights of the
+    softmax passes their shape as a second one.
     """
     parameters = dict(call.parameters)
     q, k, v = (writer.shape(i) for i in call.inputs[:3])
@@ -414,15 +414,15 @@ def attention(writer: Writer, call: Call) -> list[int]:
 
 
 def split(writer: Writer, call: Call) -> list[int]:
-    """One operation for each output."""
+    """A split: one operation for each output."""
     parts = (replace(call, shapes=[shape]) for shape in call.shapes)
     return [writer.append(part, "split", call.inputs[:1])[0] for part in parts]
 
 
 def pad(writer: Writer, call: Call) -> list[int]:
-    """Elements added at the ends of axes, or taken away there.
+    """A padding or cropping at the ends of axes.
 
-    Parameter: `padding`, (before, after) of each axis that a convolution would slide over.
+    Parameter: `padding`, (before, after) for each spatial axis.
     """
     amounts = [n for pair in call.parameters["padding"] for n in pair]
     if not any(amounts) or min(amounts) < 0:
@@ -431,7 +431,7 @@ def pad(writer: Writer, call: Call) -> list[int]:
 
 
 def cast(writer: Writer, call: Call) -> list[int]:
-    """A conversion to another data type; to the same one it is an identity."""
+    """A conversion to another data type; an identity if the data type stays the same."""
     same = writer.builder.tensors[call.inputs[0]].dtype == call.dtype
     return writer.append(call, "identity" if same else "cast", call.inputs[:1])
 
@@ -442,7 +442,7 @@ _RULES: dict[Rule, str] = {
     split: "split unstack", pad: "pad", cast: "cast",
 }  # fmt: skip
 RULES = {normalized(name): rule for name, rule in by_name(_RULES).items()}
-"""Normalized name -> the rule of an operation that is more than its kind."""
+"""Normalized name -> rule, for operations whose attributes depend on the call."""
 
 
 # ---- The labels of an einsum.
@@ -457,7 +457,10 @@ def einsum_terms(equation: str) -> tuple[list[str], str]:
 
 
 def einsum_features(labels: str, result: str, shape: Sequence[int]) -> tuple[int, int]:
-    """Product of the summed sizes of an operand, and of its others; "..." stands for its first axes."""
+    """(product of the sizes of summed axes of an operand, product of its other sizes).
+
+    "..." in `labels` stands for the first axes.
+    """
     sizes = list(zip(labels, shape[len(shape) - len(labels) :], strict=True))
     summed = prod(n for label, n in sizes if label not in result)
     return summed, prod(n for label, n in sizes if label in result)

@@ -1,4 +1,4 @@
-"""Reads a network of any framework into a Graph; `lolat.io.forms` has the forms of NETWORK."""
+"""Reads a network of any framework into a Graph. `lolat.io.forms` lists the forms of NETWORK."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lolat.readers.user_modules import quietly
 from lolat.units import shapes_text, shortened
 
 OF_TRANSFORMERS = "configuration"
-"""Code of the error if a `.json` file is a configuration of transformers."""
+"""Error code for a `.json` file that is a configuration of transformers."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Network:
 def read(network: Any, input_size: InputSize = None, sequence_length: int | None = None) -> Graph:
     """Read a network into a Graph.
 
-    `network`: see `Model`. `input_size`: height = width, or a shape without the batch; for several inputs a
-    list of shapes. `sequence_length`: tokens of a text, or steps of a sequence.
+    `network`: see `Model`. `input_size`: one number for height and width, or a shape without the batch; for
+    several inputs a list of shapes. `sequence_length`: number of tokens of a text, or steps of a sequence.
 
-    Sizes are needed if the network leaves them open. The graph of a string is cached on disk. Raises
-    NetworkError if the network cannot be read.
+    Sizes are required if the network leaves them open. The graph of a network that a string names is cached
+    on disk. Raises NetworkError if the network cannot be read.
     """
     if sequence_length is not None:
         input_size = {SIZE: input_size, LENGTH: sequence_length}
@@ -61,11 +61,11 @@ def read(network: Any, input_size: InputSize = None, sequence_length: int | None
 
 
 _NO_GPU = re.compile("CUDA|NVIDIA driver|accelerator device")
-"""Words in PyTorch's errors about a missing GPU."""
+"""Pattern of PyTorch's errors about a missing GPU."""
 
 
 def read_now(spec: str, size: Size) -> Graph:
-    """Read the network that a string names; NetworkError for any error of a framework or a function."""
+    """Read the network that a string names; NetworkError for any exception of a framework or user code."""
     try:
         return with_dtype_remarks(open_network(spec, size).graph())
     except MissingPackageError as error:
@@ -80,7 +80,7 @@ def read_now(spec: str, size: Size) -> Graph:
 
 
 def open_network(spec: str, input_size: AnySize = None, weights: bool = False) -> Network:
-    """Open NETWORK; `weights`: True for a network with weights, random or stored, which can run."""
+    """Open NETWORK. `weights`: True for a network that can run, with random or stored weights."""
     size, (prefix, _, name) = as_size(input_size), spec.partition(":")
     stem = Path(spec).stem
     if prefix == "keras":
@@ -119,12 +119,12 @@ def open_network(spec: str, input_size: AnySize = None, weights: bool = False) -
 
 
 def _is_document(spec: str) -> bool:
-    """True for a file that `lolat read` wrote, by its name; transformers:config.json is none."""
+    """True if the name is that of a file written by `lolat read`; False for transformers:config.json."""
     return is_file(spec, forms.GRAPH_FILE) and spec.partition(":")[0] not in forms.PACKAGES
 
 
 def check_has_code(spec: str) -> None:
-    """NetworkError for a file of a network without code, which cannot run."""
+    """Raise NetworkError for a file that `lolat read` wrote: it has no code, and cannot run."""
     if _is_document(spec):
         raise NetworkError(
             f"{shortened(spec)} is a network without code, which cannot run; give the network that it "
@@ -161,7 +161,7 @@ def _read_document(path: str, size: Size) -> Graph:
 
 
 def _at_its_size(graph: Graph, size: Size, name: str, is_file: bool = True) -> Graph:
-    """A network that was read before, into a file or in Python; NetworkError at another `size`."""
+    """A graph that was read before, into a file or in Python; NetworkError if it has another `size`."""
     if not is_of_size(graph, size):
         again = f"(`lolat read NETWORK{size.options or ' --input-size SIZE'} --output FILE`)"
         if not is_file:
@@ -177,7 +177,10 @@ def _at_its_size(graph: Graph, size: Size, name: str, is_file: bool = True) -> G
 
 
 def _call_function(spec: str, weights: bool) -> Any:
-    """The network that the user's code has or returns; PyTorch's has no weights unless asked for."""
+    """The network that the user's attribute is, or returns if it is callable.
+
+    A PyTorch network has no weights unless `weights` is True.
+    """
     with quietly():
         value = user_objects.attribute_of(spec, "network", forms.FUNCTION)
         if {"keras", "torch"} & _packages(value) and not isinstance(value, type):
@@ -190,7 +193,7 @@ def _call_function(spec: str, weights: bool) -> Any:
 
 
 def call_without_weights(make: Callable[[], Any]) -> Any:
-    """Call a user's function that returns a network; one of PyTorch gets no weights and needs no GPU."""
+    """Call a user's function that returns a network. A PyTorch network gets no weights and needs no GPU."""
     if "torch" not in sys.modules:
         return make()
     from lolat.readers.torch.named import without_weights
@@ -199,15 +202,15 @@ def call_without_weights(make: Callable[[], Any]) -> Any:
 
 
 def _packages(model: Any) -> set[str]:
-    """The packages of a class, or of an object's class, and of its base classes."""
+    """The names of the packages that define a class (or an object's class) and its base classes."""
     kind = model if isinstance(model, type) else type(model)
     return {c.__module__.partition(".")[0] for c in kind.__mro__}
 
 
 def _open_object(model: Any, name: str, size: Size, is_own: bool = True) -> Network:
-    """Open a framework's object; its base classes tell the framework.
+    """Open a framework's network object. The base classes of its class tell the framework.
 
-    `is_own`: False for one that LoLat made, whatever the process sets.
+    `is_own`: False for an object that LoLat made, to which the user's process settings do not apply.
     """
     example, packages = None, _packages(model)
     if isinstance(model, tuple):

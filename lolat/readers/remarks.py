@@ -1,4 +1,4 @@
-"""Remarks on networks of any framework: data types, what they drop, and what they do in training alone."""
+"""Remarks on networks of any framework: data types, dropout, and code that only runs in training."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _DROPS = re.compile(r"\.\w*drop|(StochasticDepth|PatchDropout)\w*\.p")
 
 
 def fixed_words(what: str, size: object) -> str:
-    """The remark on a batch that a network fixes."""
+    """The remark on a batch size that a network fixes."""
     return f"{what} is fixed at {size}: taken as the batch size and read at 1"
 
 
 def quantized_error(what: str, expected: str) -> NetworkError:
-    """The error for a network that a framework has quantized; `expected`: the network in float."""
+    """The error for a network that a framework has quantized; `expected`: the form to give instead."""
     return NetworkError(
         f"{what} is quantized, which is not read; expected {expected}, or a quantized ONNX file",
         code="quantized",
@@ -36,7 +36,7 @@ def quantized_error(what: str, expected: str) -> NetworkError:
 
 
 def drop_rates(layer: Any) -> list[float]:
-    """Rates in the attributes of a layer at which it drops something in training: `drop_prob` and so on."""
+    """Drop rates in the attributes of a layer, such as `drop_prob`, that apply in training."""
     return [
         value for name, value in vars(layer).items()
         if isinstance(value, float) and 0.0 < value <= 1.0
@@ -45,7 +45,7 @@ def drop_rates(layer: Any) -> list[float]:
 
 
 def several_of(layers: Iterable[Any]) -> list[str]:
-    """The classes of some layers, with the number of each: "12 DropPath"."""
+    """Texts with the number and class of layers, one for each class: "12 DropPath"."""
     return [f"{n} {name}" for name, n in Counter(type(one).__name__ for one in layers).items()]
 
 
@@ -59,9 +59,9 @@ _ON_TRAINING = re.compile(
 def training_branches(
     modules: Iterable[Any], method: str, has_checkpoints: bool = True
 ) -> Iterator[str]:
-    """Yield what the user's classes whose `method` branches on training do then: it is not read.
+    """Yield a text for each user's class whose `method` branches on training: that branch is not read.
 
-    `has_checkpoints`: True if a branch on training that checkpoints is known in another way.
+    `has_checkpoints`: True if checkpoints are recorded elsewhere, so that such a branch is no finding.
     """
     for kind in dict.fromkeys(type(one) for one in modules if not drop_rates(one)):
         own = kind.__module__.partition(".")[0] not in LIBRARIES
@@ -70,8 +70,9 @@ def training_branches(
 
 
 def asks_for_training(code: Any, word: str = "training", has_checkpoints: bool = True) -> bool:
-    """True if a class or function branches on a word for training, not for a dropout, and not for a
-    checkpoint that is known.
+    """True if a class or function branches on a word for training.
+
+    Branches for a dropout, and for a checkpoint if `has_checkpoints`, are ignored.
     """
     try:
         source = inspect.getsource(code)
@@ -83,7 +84,7 @@ def asks_for_training(code: Any, word: str = "training", has_checkpoints: bool =
 
 
 def with_dtype_remarks(graph: Graph) -> Graph:
-    """The graph, with a remark if it multiplies complex numbers or several data types."""
+    """The graph, with a remark if it multiplies complex numbers or numbers of several data types."""
     dtypes = sorted(dtype for dtype in product_dtypes(graph) if "int" not in dtype)
     if found := [dtype for dtype in dtypes if dtype.startswith("complex")]:
         remark = (

@@ -1,7 +1,7 @@
 """Turns `--input-size` and `--sequence-length` into shapes of a network's inputs.
 
-One number is the height and width of images, or the steps of a network without images. A length sets tokens
-and steps alone. If some inputs have open axes, the others keep their shapes.
+One number sets the height and width of images, or the steps of a network without images. A sequence length
+sets only tokens and steps. If some inputs have open axes, the others keep their shapes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ RGB = 3
 """Channels of a color image."""
 Shape = tuple[int | None, ...]
 SIDE = 224
-"""Height and width of the images of a network that tells none."""
+"""Height and width of images if neither the network nor the user says them."""
 
 
 def as_numbers(size: object, name: str = SIZE) -> tuple[int, ...]:
-    """An input size as a tuple; () for None. InputError unless it has positive integers."""
+    """An input size as a tuple, () for None. InputError unless all numbers are positive integers."""
     if size is None:
         return ()
     shape = getattr(size, "shape", ())
@@ -46,10 +46,10 @@ def as_numbers(size: object, name: str = SIZE) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a network's inputs; without any number their own.
+    """The size of a network's inputs; without any number the network's own size.
 
-    `images`: the number or numbers of `--input-size`, a whole shape among them; `length`: tokens or steps,
-    of `--sequence-length`; `shapes`: a shape for each of several inputs, without the other two.
+    `images`: the numbers of `--input-size`: a side, the sides, or a whole shape; `length`: tokens or steps,
+    from `--sequence-length`; `shapes`: a shape for each of several inputs, instead of the other two.
     """
 
     images: tuple[int, ...] = ()
@@ -61,19 +61,19 @@ class Size:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers for a network with one input; () for several shapes."""
+        """The numbers that apply to a network with one input; () if there are several shapes."""
         return self.images or (() if self.length is None else (self.length,))
 
     @property
     def given(self) -> InputSize:
-        """The size as a user gives it, which is JSON."""
+        """The size in the form of the argument `input_size`, as JSON data."""
         if self.length is not None:
             return {SIZE: self.images, LENGTH: self.length}
         return self.images or self.shapes
 
     @property
     def options(self) -> str:
-        """The options of a command that set it, each with a blank in front; "" for several shapes."""
+        """The command-line options for this size, each with a space in front; "" for several shapes."""
         given = {SIZE: self.images, LENGTH: () if self.length is None else (self.length,)}
         return "".join(
             f" --{name.replace('_', '-')} {','.join(map(str, numbers))}"
@@ -82,17 +82,17 @@ class Size:
 
 
 def sides_of(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """Height and width of an image for one number; else the numbers."""
+    """(height, width) for one number; several numbers unchanged."""
     return numbers * 2 if len(numbers) == 1 else numbers
 
 
 OWN_SIZE = Size()
 AnySize = InputSize | Size
-"""An input size, as a user gives it or checked."""
+"""An input size: as a user gives it, or a checked `Size`."""
 
 
 def as_size(size: AnySize) -> Size:
-    """Check an input size: a `Size`, or what a user gives for one; InputError for any other."""
+    """Check an input size and return it as a `Size`; InputError if it is not a size."""
     if isinstance(size, Size):
         return size
     several: Sequence[Any] = () if isinstance(size, str) or not isinstance(size, Sequence) else size
@@ -114,8 +114,8 @@ def as_size(size: AnySize) -> Size:
 class InputForm:
     """An input of a network: its shape without the batch, with None for an open axis.
 
-    `channels`: the axis of the channels or features (0 or -1); `is_index`: True if it holds whole numbers,
-    such as tokens, None if not known; `steps`: the axes that are known to be steps.
+    `channels`: the axis of the channels or features (0 or -1); `is_index`: True if the input holds whole
+    numbers, such as tokens, None if unknown; `steps`: the axes that are known to be steps.
     """
 
     shape: Shape
@@ -130,7 +130,7 @@ class InputForm:
 
     @property
     def inner(self) -> list[int]:
-        """All axes but that of the channels."""
+        """All axes except the axis of the channels."""
         axes = list(range(len(self.shape)))
         if len(axes) > 1:
             axes.pop(self.channels)
@@ -143,7 +143,7 @@ class InputForm:
 
     @property
     def long(self) -> list[int]:
-        """The open axes that a length sets: not those of images, nor of unknown features."""
+        """The open axes that a sequence length sets, without axes of images and of unknown features."""
         if len(self.open) < 2:
             return self.open
         return [
@@ -153,7 +153,7 @@ class InputForm:
 
     @property
     def sides(self) -> list[int]:
-        """The axes that a single number sets: open ones if there are any; for an image height and width."""
+        """The axes that a single number sets: the open axes, or without any an image's height and width."""
         wide = self.inner[-2:]
         is_open = [a for a in self.open if a in wide] if self.is_image else self.long
         return is_open or (
@@ -161,15 +161,14 @@ class InputForm:
         )
 
     def with_sizes(self, axes: Sequence[int], numbers: Sequence[int]) -> InputForm:
-        """The input with `numbers` on `axes`; a single number is for all of them."""
+        """The input with `numbers` on `axes`; a single number is used for all axes."""
         given = dict(zip(axes, [*numbers] * (len(axes) if len(numbers) == 1 else 1), strict=True))
         return replace(self, shape=tuple(given.get(a, n) for a, n in enumerate(self.shape)))
 
     def sized(self, numbers: tuple[int, ...]) -> InputForm | None:
         """The input at a size; None if the size does not fit.
 
-        `numbers`: a whole shape; one number; or a number for each axis of `open`, `inner` or `sides`. The
-        channels and a single side are neither.
+        `numbers`: a whole shape, one number, or a number for each axis of `open`, `inner` or `sides`.
         """
         if len(numbers) == len(self.shape) > 1:
             return replace(self, shape=numbers)
@@ -196,8 +195,8 @@ def filled(
 ) -> dict[str, tuple[int, ...]]:  # fmt: skip
     """The shape of each input without the batch, with all axes known.
 
-    `fixed`: True if only open axes can be set. `remarks`: a list to which effects are added that a user may
-    not expect. NetworkError if a size does not fit, or an axis stays open.
+    `fixed`: True if only open axes can be set. `remarks`: a list to which remarks on unexpected effects are
+    added. NetworkError if a size does not fit, or an axis stays open.
     """
     made, fits = dict(inputs), True
     for numbers, names, is_length in _parts(inputs, size, network):
@@ -214,7 +213,7 @@ def filled(
 def _parts(
     inputs: Mapping[str, InputForm], size: Size, network: str
 ) -> list[tuple[tuple[int, ...], list[str], bool]]:
-    """[(numbers of a size, names of the inputs that they set, True for a length)]."""
+    """A list of (numbers of a size, names of the inputs that they set, True for a sequence length)."""
     if not size:
         return []
     if shapes := size.shapes:
@@ -230,7 +229,11 @@ def _parts(
 
 
 def _of_steps(inputs: Mapping[str, InputForm]) -> list[str]:
-    """The inputs that a length sets: those with open steps, else of tokens or as long, else of steps."""
+    """The inputs that a sequence length sets.
+
+    These are the inputs with open steps; without any, the inputs of tokens and inputs of the same shape;
+    without tokens, the inputs of steps.
+    """
     if any(f.open for f in inputs.values()):
         return [n for n, f in inputs.items() if f.long]
     tokens = {f.shape for f in inputs.values() if f.is_index and len(f.shape) == 1}
@@ -273,7 +276,7 @@ def _refused(
 
 
 def _examples(forms: Sequence[InputForm]) -> tuple[str, str]:
-    """The names of the arguments that inputs with open axes need; the same with an example value each."""
+    """(arguments that inputs with open axes need, the same arguments with example values), as text."""
     images = [form for form in forms if form.is_image]
     examples = {}
     if images:
@@ -288,7 +291,7 @@ def _examples(forms: Sequence[InputForm]) -> tuple[str, str]:
 def _remarks(
     inputs: Mapping[str, InputForm], made: Mapping[str, InputForm], size: Size
 ) -> Iterable[str]:
-    """Yield a remark on each input, and each number of frames, that a given size does not change."""
+    """Yield a remark for each input, and each number of frames, that a given size does not change."""
     for name, form in made.items():
         same = len(made) > 1 and form.shape == inputs[name].shape and all(form.shape)
         if len(size.images) == 1 and form.is_image and len(form.inner) > 2:
@@ -302,7 +305,7 @@ def _text(shape: Shape) -> str:
 
 
 def is_of_size(graph: Graph, size: Size) -> bool:
-    """True if a network has an input size; for an image the side is enough."""
+    """True if a network was read at an input size; for an image the side is enough."""
     if not size:
         return True
     shapes = {str(t): shape for t, shape in zip(graph.inputs, graph.input_sizes, strict=True)}

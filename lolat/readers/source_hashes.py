@@ -1,4 +1,4 @@
-"""The source text that an object of the user's code depends on, so that its results can be cached."""
+"""Hashes the source code that an object of the user depends on, so that its results can be cached."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from lolat.io.forms import CODE_FILE
 from lolat.units import INSTALLED, PYTHON
 
 _BEGAN = time.time()
-"""Seconds; of a file that was written later, an older text may run."""
+"""Start of this process in seconds. If a file was written later, its older text may be running."""
 MOST_MODULES = 1000  # that are looked at; more take too long to parse
 
 
 class UnknownCodeError(Exception):
-    """Two objects with the same facts may differ."""
+    """The code of an object cannot be determined, so two objects with equal facts may differ."""
 
 
 def facts_of(value: Any) -> Any:
-    """A value for JSON, with its type; equal facts are equal values.
+    """A value and its type as JSON data; values with equal facts are equal.
 
-    UnknownCodeError unless it is a number, a text, None, a class, a function without values of its
-    own, or a list or dictionary of these.
+    UnknownCodeError unless the value is a number, a text, None, a class, a function without a closure or
+    attributes, or a list or dictionary of these.
     """
     kind = type(value).__name__
     if type(value) in (bool, int, float, str, type(None)) or isinstance(value, np.generic):
@@ -55,7 +55,7 @@ def facts_of(value: Any) -> Any:
 
 
 def modules_of(value: Any) -> Iterator[str]:
-    """The names of the modules of classes and functions in a value that has facts."""
+    """Names of the modules that define the classes and functions in a value; the value has facts."""
     if isinstance(value, list | tuple):
         for one in value:
             yield from modules_of(one)
@@ -66,10 +66,11 @@ def modules_of(value: Any) -> Iterator[str]:
 
 
 def code_of(value: Any) -> tuple[str, bool]:
-    """(hash of a callable's code, "" if unknown; True if the hash has every value that may change).
+    """(hash of a callable's code or "" if unknown, True if the hash covers every value that may change).
 
-    The code is that of its modules and of all that they import, also of what a `functools.partial`, a
-    method or a decorated function calls. Values of an instance or a closure may change with each call.
+    The hash covers the callable's modules and all modules that they import, also for what a
+    `functools.partial`, a method or a decorated function calls. The values of an instance or a closure are
+    not covered: they may change with each call.
     """
     waiting, seen, is_all = [value], list[Any](), True
     facts, modules = list[Any](), set[str]()
@@ -108,11 +109,12 @@ def code_of(value: Any) -> tuple[str, bool]:
 
 
 def sources_of(modules: Iterable[str]) -> list[list[str]]:
-    """(name, hash of its code) of modules, and of those that they import, also in functions; comments and
-    docstrings are no code.
+    """[name, hash of its code] of modules and of all modules that they import, also inside functions.
 
-    The standard library and LoLat are left out; an installed package has the time and size of its first
-    file for its text. UnknownCodeError if another text than that of a file may run.
+    Comments and docstrings are not hashed.
+
+    The standard library and LoLat are left out. For an installed package the time and size of its first
+    file stand for its code. UnknownCodeError if the running code may differ from the file.
     """
     waiting, found = [*modules], dict[str, str]()
     while waiting:
@@ -138,7 +140,7 @@ def sources_of(modules: Iterable[str]) -> list[list[str]]:
 
 
 def _code(text: bytes, tree: ast.Module) -> bytes:
-    """A module's code without comments, and without docstrings unless it reads them; changes `tree`."""
+    """A module's code without comments, and without docstrings unless it uses `__doc__`; changes `tree`."""
     if b"__doc__" not in text:
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -148,7 +150,7 @@ def _code(text: bytes, tree: ast.Module) -> bytes:
 
 
 def _text(path: str) -> bytes:
-    """The text of a file; UnknownCodeError if it is no Python, or may be newer than what runs."""
+    """The text of a file; UnknownCodeError if it is not Python, or may be newer than the running code."""
     with open(path, "rb") as file:
         text = file.read()
         if not path.endswith(CODE_FILE) or os.fstat(file.fileno()).st_mtime > _BEGAN:
@@ -157,9 +159,9 @@ def _text(path: str) -> bytes:
 
 
 def _path(name: str) -> str:
-    """The file of a module; PYTHON for one that Python has built in, "" for a folder and what is none.
+    """The file of a module; PYTHON for a built-in module, "" for a folder or a name that is no module.
 
-    UnknownCodeError for a module that no file has.
+    UnknownCodeError for a module without a file.
     """
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None) or _spec(name)
@@ -173,7 +175,7 @@ def _path(name: str) -> str:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """The place of a module that is not imported yet; its packages are not imported for it."""
+    """The spec of a module that is not imported yet, found without importing its packages."""
     parts = name.split(".")
     path, spec = None, None
     for count in range(1, len(parts) + 1):
@@ -185,7 +187,7 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def _imported(tree: ast.AST, package: str) -> Iterator[str]:
-    """The names of modules, and of what may be modules, that a module in `package` imports."""
+    """The names that a module in `package` imports and that are, or may be, modules."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -202,7 +204,7 @@ def _imported(tree: ast.AST, package: str) -> Iterator[str]:
 
 
 def _used(module: ModuleType | None) -> Iterator[str]:
-    """The names of the modules that a module has, or has classes and functions of."""
+    """Names of the modules in a module's namespace, and of the modules of its classes and functions."""
     for value in list(vars(module).values()) if module else ():
         if isinstance(value, ModuleType):
             yield value.__name__

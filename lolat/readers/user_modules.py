@@ -1,4 +1,4 @@
-"""Runs Python files of the user as modules, and anew after one or a module beside it has changed."""
+"""Runs the user's Python files as modules, again whenever a file or a neighboring module has changed."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from typing import Any
 from lolat.io.forms import CODE_FILE
 
 READING = threading.RLock()
-"""Held by the thread that runs a network's code, as it replaces parts of the framework for all threads."""
+"""Held while a network's code runs, because parts of the framework are then replaced for all threads."""
 
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Silence warnings, and redirect stdout, which may be promised to JSON, to stderr.
+    """Silence warnings, and redirect stdout to stderr, because stdout may be reserved for JSON.
 
-    One thread at a time: the others wait.
+    Only one thread at a time runs inside this context; others wait.
     """
     with READING, warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(sys.stderr):
         yield
 
 
 def run_file(path: str) -> Any:
-    """Run a Python file as a module, which finds its neighbors and the rest of its package."""
+    """Run a Python file as a module, with imports from its folder and its package."""
     file = Path(path).resolve(strict=True)
     root = next(folder for folder in file.parents if not (folder / "__init__.py").is_file())
     _roots.add(root)
@@ -59,9 +59,9 @@ def run_file(path: str) -> Any:
 
 
 _roots: set[Path] = set()
-"""The folders from which the files that were run import their neighbors."""
+"""The folders from which the user's files import neighboring modules."""
 _loaded: dict[str, tuple[Path, Any]] = {}
-"""The place and the `_state` of each module that was loaded from `_roots` while a file of the user ran."""
+"""(path, `_state` of the file) of each module that was loaded from `_roots` while a user's file ran."""
 _INSTALLED = tuple(
     Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib")
 )
@@ -69,9 +69,9 @@ _OWN = Path(__file__).resolve().parents[1]
 
 
 class _Watch:
-    """Python's finder of modules in `sys.path`, which notes those in `_loaded`.
+    """Python's finder of modules in `sys.path`, which also records the user's modules in `_loaded`.
 
-    Functions import too, when they are called: to compare `sys.modules` around the file would miss those.
+    A comparison of `sys.modules` before and after a file would miss imports inside functions.
     """
 
     @staticmethod
@@ -96,13 +96,13 @@ def _is_run_here() -> bool:
 
 
 def _is_users(place: Path) -> bool:
-    """True for a file or folder that is neither an installed package's, nor Python's, nor LoLat's."""
+    """True for a user's file or folder: not of an installed package, Python or LoLat."""
     is_installed = not {"site-packages", "dist-packages"}.isdisjoint(place.parts)
     return not is_installed and {place, *place.parents}.isdisjoint((*_INSTALLED, _OWN))
 
 
 def _state(place: Path) -> Any:
-    """The time, size and number of a file, of which a write changes one; None without a file."""
+    """(time, size, inode) of a file, which a write changes; None without a file."""
     with contextlib.suppress(OSError):
         if place.is_file():
             state = place.stat()
@@ -111,11 +111,11 @@ def _state(place: Path) -> Any:
 
 
 _imported: dict[str, tuple[Any, Any]] = {}
-"""Each module that `imported` was the first to import, and the `_state` of its file."""
+"""Name -> (module, `_state` of its file) of the modules that `imported` loaded."""
 
 
 def imported(name: str) -> Any:
-    """Import a module by its name, again if its file has changed; one that the caller imported stays."""
+    """Import a module by name, again if its file has changed; a module that the caller imported stays."""
     known, (own, state) = sys.modules.get(name), _imported.get(name, (None, None))
     module = importlib.import_module(name)
     place = Path(_place(module))
@@ -128,18 +128,18 @@ def imported(name: str) -> Any:
 
 
 def _remove_bytecode(place: Path) -> None:
-    """Remove the bytecode of a file: Python takes one of the same second and size for that of the file."""
+    """Remove the bytecode of a file: Python would use it if the file changed within the same second."""
     with contextlib.suppress(OSError, NotImplementedError):
         os.unlink(importlib.util.cache_from_source(str(place)))
 
 
 def _place(module: Any) -> str:
-    """The file of a module, "" without one; a lazy module stays unloaded."""
+    """The file of a module, "" without one; does not load a lazy module."""
     return str(getattr(module, "__dict__", {}).get("__file__") or "")
 
 
 def _is_other(root: Path, name: str, place: str | Path) -> bool:
-    """True if the user's module `name`, at `place`, hides another one of that name in `root`."""
+    """True if the user's module `name` at `place` hides another module of this name in `root`."""
     if not place or name == "__main__":
         return False
     top = root / name.partition(".")[0]
@@ -151,9 +151,10 @@ def _is_other(root: Path, name: str, place: str | Path) -> bool:
 
 
 def _drop_stale(root: Path) -> None:
-    """Unload the modules of earlier files if one has changed, or hides a module of this root.
+    """Unload all modules of earlier files if one of them has changed, or hides a module of this root.
 
-    All go together, since each may hold objects of the others. Modules that the caller imported stay.
+    They are unloaded together, because each may hold objects of the others. Modules that the caller
+    imported stay.
     """
     changed = [place for place, stamp in _loaded.values() if _state(place) != stamp]
     for place in changed:

@@ -22,14 +22,14 @@ EXTRAS = {
     "keras": "tensorflow", "tensorflow": "tensorflow", "torch": "torch", "torchvision": "timm",
     "timm": "timm", "transformers": "transformers", "onnx": "onnx",
 }  # fmt: skip
-"""A package that a network's code imports -> the extra of LoLat that has it."""
+"""Package that a network's code imports -> LoLat's extra that installs it."""
 
 
 def attribute_of(spec: str, what: str, expected: str) -> Any:
     """Import the object that `module:attribute` or `file.py:attribute` names.
 
-    A module is searched in the working directory too. `what`, `expected`: the object's purpose ("network")
-    and the expected form, for messages. NetworkError if there is no such object.
+    A module may also be in the working directory. `what`, `expected`: the object's purpose ("network") and
+    its expected form, for messages. NetworkError if there is no such object.
     """
     module, _, attribute = spec.rpartition(":")
     ending = CODE_FILE if module.endswith(CODE_FILE) else ""
@@ -66,9 +66,7 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
 
 
 def _meant_for(module: str, attribute: str, expected: str) -> str:
-    """Files of this folder that define `attribute`, and packages of networks, that have nearly the name of
-    a module that is missing.
-    """
+    """A hint for a missing module: similar names of files here that define `attribute`, and of packages."""
     ending = CODE_FILE if module.endswith(CODE_FILE) else ""
     defines = re.compile(rf"^(def |class )?{attribute.partition('.')[0]}\b", re.MULTILINE)
     files = [file for file in Path().glob(f"*{CODE_FILE}") if file.is_file()]
@@ -79,7 +77,7 @@ def _meant_for(module: str, attribute: str, expected: str) -> str:
 
 
 def failed(action: str, error: BaseException, hint: str = "", code: str = "network") -> InputError:
-    """The error for an exception of the user's code: its line there, or the package to install."""
+    """The error for an exception of the user's code, with its line, or with the package to install."""
     why = f"{action}: {brief(error)}{user_line(error)}"
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         return MissingPackageError(why, EXTRAS[error.name])
@@ -92,7 +90,7 @@ def without_arguments(call: str) -> str:
 
 
 def missing_arguments(made: Any) -> list[str]:
-    """The arguments without a default of a function or class; [] if its signature is not known."""
+    """The required arguments of a function or class; [] if its signature is unknown."""
     try:
         given = inspect.signature(
             getattr(made, "__init__", made) if isinstance(made, type) else made
@@ -104,7 +102,7 @@ def missing_arguments(made: Any) -> list[str]:
 
 
 def meant_here(spec: str) -> str:
-    """The remedy for a string that nearly names a function or a file that is here; "" for any other."""
+    """The remedy for a string that is similar to a function or file in this folder; "" if nothing is."""
     if call := re.fullmatch(r"[\w.]+:([\w.]+\(.*\))", spec):
         return without_arguments(call[1])
     for file in (spec, f"{spec}.py", os.path.join(spec, "__init__.py")):
@@ -121,7 +119,7 @@ def meant_here(spec: str) -> str:
 
 
 def _makers(file: str) -> list[str]:
-    """The public functions and classes of a Python file that need no arguments; the file is not run."""
+    """The public functions and classes of a Python file that need no arguments; does not run the file."""
     with contextlib.suppress(OSError, SyntaxError, ValueError):
         body = ast.parse(Path(file).read_bytes()).body
         made = (n for n in body if isinstance(n, ast.FunctionDef | ast.ClassDef) and _needs_none(n))
@@ -141,9 +139,9 @@ def _needs_none(node: ast.FunctionDef | ast.ClassDef) -> bool:
 
 
 def _import_before(module: str) -> None:
-    """Import, before a module that names them, the packages that need care.
+    """Import the packages that need care before a module imports them.
 
-    TensorFlow prints to stderr. timm and transformers fail if the builds of torchvision and PyTorch differ.
+    TensorFlow prints to stderr; timm and transformers fail if the builds of torchvision and PyTorch differ.
     """
     text = ""
     with contextlib.suppress(Exception):
@@ -162,6 +160,6 @@ def _import_before(module: str) -> None:
 
 
 def brief(error: BaseException) -> str:
-    """An exception in one line, with its type."""
+    """An exception's type and message in one line."""
     text, kind = one_line(error), type(error).__name__
     return kind if text == kind else f"{kind}: {text}"

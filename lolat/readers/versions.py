@@ -1,4 +1,4 @@
-"""The versions of packages, and the settings of Keras, PyTorch and timm, that a network depends on."""
+"""Versions of packages, and settings of Keras, PyTorch and timm, that a network's graph depends on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 @cache  # else a thousand networks would open the package's metadata a thousand times
 def installed_version(package: str) -> str:
-    """The installed version of a package, which is not imported; "" if it is not installed."""
+    """The installed version of a package, without importing it; "" if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -25,9 +25,9 @@ USUAL = ["channels_last", "float32", "tensorflow"]
 
 
 def keras_settings() -> list[str]:
-    """Keras' order of axes, data type of layers, and backend.
+    """Keras' image data format, data type of layers, and backend.
 
-    If Keras is not loaded, they come from its settings file and the environment.
+    If Keras is not imported, they are read from its settings file and the environment.
     """
     keras: Any = sys.modules.get("keras")
     if hasattr(keras, "config"):
@@ -42,7 +42,7 @@ def keras_settings() -> list[str]:
 
 
 def torch_settings() -> list[str]:
-    """PyTorch's data type of new tensors, and timm's attention taken apart, if they are not the usual."""
+    """PyTorch's default data type and timm's unfused attention, if they are not the usual settings."""
     torch: Any = sys.modules.get("torch")
     dtype = (
         str(torch.get_default_dtype()) if hasattr(torch, "get_default_dtype") else "torch.float32"

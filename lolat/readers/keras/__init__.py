@@ -1,4 +1,4 @@
-"""Keras networks: by name, from a file, and read into a Graph."""
+"""Opens Keras networks by name or from a file, and reads them into a Graph."""
 
 from lolat.readers.keras.named import application, import_keras, saved, without_weights
 from lolat.readers.keras.reader import read_model

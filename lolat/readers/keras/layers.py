@@ -1,7 +1,7 @@
 """Keras layers and operations of keras.ops as calls (see `lolat.readers.ops`).
 
-A layer that consists of several operations, such as attention, is written as these. The tables here leave
-out a layer whose name alone tells its operation.
+A layer that consists of several operations, such as attention, is written as these operations. A layer that
+has the name of its operation in `lolat.readers.ops` is not in the tables.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from lolat.readers import ops
 from lolat.readers.keras.trace import KerasReader, LayerCall, Rule
 
 _SAFE = {"__init__", "build", "get_config", "from_config", "__dict__", "__weakref__"}
-"""Methods that a user's subclass may define and still compute the same as its Keras layer."""
+"""Methods that a user's subclass of a Keras layer may define without changing what the layer computes."""
 
 
 def rule_of(layer: Any) -> Rule | None:
-    """The rule for an operation of keras.ops or for a layer; None if the layer's `call` is to be followed.
+    """The rule for an operation of keras.ops or a layer; None if the calls inside the layer's `call` count.
 
-    A user's class that only sets up a Keras layer has that layer's rule.
+    A user's subclass that only configures a Keras layer has that layer's rule.
     """
     if type(layer).__module__.startswith("keras.src.ops"):
         name = type(layer).__name__
@@ -42,7 +42,7 @@ def rule_of(layer: Any) -> Rule | None:
 
 
 def _plain(op: str, is_operation: bool = False) -> Rule:
-    """The rule of a single operation; `is_operation`: of keras.ops, whose constants are operands too."""
+    """The rule of a single operation. `is_operation`: of keras.ops, whose constants are operands too."""
 
     def rule(r: KerasReader, call: LayerCall) -> list[int]:
         if is_operation and ops.KIND_OF.get(ops.normalized(op)) == "identity":
@@ -56,7 +56,7 @@ def _plain(op: str, is_operation: bool = False) -> Rule:
 
 
 def _activation_kind(function: Any) -> str:
-    """The kind of an activation, which is a function, a layer or None.
+    """The kind of an activation. `function`: a function, a layer or None.
 
     A function that is not Keras' own keeps its name, and so is reported as unknown.
     """
@@ -90,8 +90,8 @@ def _activation(r: KerasReader, call: LayerCall) -> list[int]:
 def _conv(r: KerasReader, call: LayerCall) -> list[int]:
     """A convolution by a layer or by keras.ops; a separable convolution is two operations.
 
-    Conv2D(groups=channels), as in ConvNeXt, is a grouped convolution: Keras runs it so, and many times
-    slower than DepthwiseConv2D.
+    Conv2D(groups=channels), as in ConvNeXt, is a grouped convolution. Keras runs it as one, many times
+    slower than a DepthwiseConv2D.
     """
     import keras
 
@@ -145,7 +145,7 @@ def _pool(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _flatten(r: KerasReader, call: LayerCall) -> list[int]:
-    """A view; channels on the first axis are transposed to the last axis before."""
+    """A view; if the channels are on the first axis, a transpose to the last axis comes first."""
     inputs, shape = call.inputs, r.shape(call.inputs[0])
     if call.layer.data_format == "channels_first" and len(shape) > 2:
         inputs = r.write(call, "transpose", inputs, [(shape[0], *shape[2:], shape[1])], "transpose")
@@ -168,13 +168,13 @@ def _pad(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _pad_operation(r: KerasReader, call: LayerCall) -> list[int]:
-    """A padding of the axes that grow; all of it counts as behind the elements."""
+    """A padding of the axes that grow; all padding counts as added at the end of an axis."""
     sizes = zip(r.shape(call.inputs[0]), call.shapes[0], strict=True)
     return r.write(call, "pad", call.inputs[:1], padding=tuple((0, n - m) for m, n in sizes))
 
 
 def _normalization(r: KerasReader, call: LayerCall) -> list[int]:
-    """A normalization; the layer Normalization, for a network's input, is a batch norm without vectors."""
+    """A normalization; the layer Normalization, for inputs, is a batch norm without parameters."""
     layer, inputs = call.layer, call.inputs[:1]
     if type(layer).__name__ == "Normalization":
         return r.write(call, "batch_norm", inputs, stored=True, vectors=0)
@@ -187,7 +187,7 @@ def _normalization(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _augmentation(r: KerasReader, call: LayerCall) -> list[int]:
-    """A random layer, which returns its input at inference; RandomCrop resizes it."""
+    """A random layer. At inference it returns its input, except RandomCrop, which resizes."""
     same = [r.shape(i) for i in call.inputs] == call.shapes
     r.builder.training_only.append(call.layer.name)
     return r.write(call, "identity" if same else "resize", call.inputs)
@@ -217,7 +217,7 @@ def _embedding(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _dot(r: KerasReader, call: LayerCall) -> list[int]:
-    """The product of two activations over one axis each; `normalize` makes them unit vectors before."""
+    """The product of two activations over one axis each; `normalize` makes them unit vectors first."""
     axes, ins = call.layer.axes, call.inputs
     contracted = r.shape(ins[0])[axes[0] if isinstance(axes, (tuple, list)) else axes]
     if call.layer.normalize:
@@ -232,14 +232,14 @@ def _attended(
     r: KerasReader, call: LayerCall, operands: list[int], heads: tuple[int, int], name: str, path: str,
     **more: Any,
 ) -> list[int]:  # fmt: skip
-    """Write attention on (batch, ..., steps, heads x size) tensors; returns its result and its weights."""
+    """Write attention on (batch, ..., steps, heads x size) tensors; return result and attention weights."""
     q, k, v = (r.shape(i) for i in operands)
     shapes = [(*q[:-1], v[-1] // heads[1] * heads[0]), (*q[:-2], heads[0], q[-2], k[-2])]
     return r.step(call, "attention", operands, shapes, name, path, heads=heads, **more)
 
 
 def _multi_head_attention(r: KerasReader, call: LayerCall) -> list[int]:
-    """Projections of query, key and value, attention, the projection of its result."""
+    """Projections of query, key and value, the attention, and the output projection."""
     layer, args, kwargs = call.layer, call.node.arguments.args, call.node.arguments.kwargs
     passed = dict(zip(("query", "value", "key"), args, strict=False)) | kwargs
     query, value = r.operand(passed["query"]), r.operand(passed["value"])
@@ -256,7 +256,7 @@ def _multi_head_attention(r: KerasReader, call: LayerCall) -> list[int]:
         return r.step(call, "dense", [source], [made], name, call.inner, **sizes)[0]
 
     def project(source: int, features: int, name: str) -> int:
-        """Project to (batch x axes that are not attended over, attended steps, features)."""
+        """Project to (batch times the axes without attention, steps, features)."""
         shape = r.shape(source)
         steps = shape[1] if len(shape) == 3 else prod(shape[axis] for axis in attended)
         return dense(source, features, name, (prod(shape[:-1]) // steps, steps, features))
@@ -270,7 +270,7 @@ def _multi_head_attention(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _dot_attention(r: KerasReader, call: LayerCall) -> list[int]:
-    """softmax(query key') value without projections; for additive scores the layer's `call` is followed."""
+    """softmax(query key') value without projections. Additive scores: the layer's `call` is followed."""
     if call.layer.score_mode != "dot":
         return r.follow_layer(call)
     query, value, *rest = map(r.operand, call.node.arguments.args[0])
@@ -296,7 +296,7 @@ def _attention_operation(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _calling(r: KerasReader, call: LayerCall) -> list[int]:
-    """A loop, map or branch; its functions are not followed, so that it may hide products."""
+    """A loop, map or branch. Its functions are not followed, so it may hide matrix products."""
     return r.write(call, type(call.layer).__name__, r.operands(call), hides=True)
 
 
@@ -306,7 +306,7 @@ _RECURRENT = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "simple_rnn"}
 
 
 def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
-    """One operation for each cell, with all time steps and states; NetworkError for a user's own cell."""
+    """One operation for each cell, over all time steps; NetworkError for a user's own cell."""
     cells = getattr(call.layer.cell, "cells", [call.layer.cell])
     kinds = [_RECURRENT.get(type(c).call.__qualname__.partition("Cell")[0], "") for c in cells]
     if not all(kinds):
@@ -336,7 +336,7 @@ def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _time_distributed(r: KerasReader, call: LayerCall) -> list[int]:
-    """The wrapped layer on all time steps at once, which count as a larger batch."""
+    """The wrapped layer, applied to all time steps at once: they count as a larger batch."""
     import keras
 
     shape, name = r.shape(call.inputs[0]), call.layer.name

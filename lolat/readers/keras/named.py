@@ -1,4 +1,4 @@
-"""Keras networks: keras.applications by name, and `.keras` files in safe mode."""
+"""Opens Keras networks: keras.applications by name, and `.keras` files in safe mode."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lolat.units import one_line, shortened
 
 
 def import_keras() -> Any:
-    """Import Keras quietly: TensorFlow prints to stderr from C++ at any log level."""
+    """Import Keras quietly: TensorFlow's C++ code prints to stderr at any log level."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         with contextlib.ExitStack() as stack:
@@ -38,9 +38,9 @@ def import_keras() -> Any:
 
 @contextlib.contextmanager
 def without_weights() -> Iterator[None]:
-    """Give variables that are made inside a shape but no memory.
+    """Create Keras variables with a shape but no memory inside this context.
 
-    Keras has a list of variables to fill later; these are removed from it.
+    Keras lists variables to be initialized later; the new variables are removed from this list.
     """
     import keras
     from keras.src.backend.common import global_state
@@ -56,14 +56,14 @@ def without_weights() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _building(weights: bool) -> Iterator[None]:
-    """Silence Keras' warnings, which repeat errors or blame the authors of a network."""
+    """Silence Keras' warnings, which repeat errors or concern only the authors of a network."""
     variables = contextlib.nullcontext() if weights else without_weights()
     with warnings.catch_warnings(action="ignore"), variables:
         yield
 
 
 def application(name: str, size: Size, weights: bool) -> Any:
-    """Build a network of keras.applications with random weights; `size`: of its images."""
+    """Build a network of keras.applications with random weights for images of `size`."""
     check_name(f"keras:{name}")
     keras = import_keras()
     by_lower = {n.lower(): n for n in dir(keras.applications) if n[0].isupper()}
@@ -100,7 +100,7 @@ def saved(path: str, weights: bool) -> Any:
 
 
 def _opened(path: str, weights: bool) -> Any:
-    """The network in a `.keras` file; whatever Keras raises."""
+    """Load the network in a `.keras` file; Keras' exceptions pass through."""
     import keras
 
     with _building(weights):

@@ -1,7 +1,7 @@
-"""Keras network -> Graph, from a call on symbolic tensors of batch size 1.
+"""Reads a Keras network into a Graph by calling it on symbolic tensors of batch size 1.
 
-Keras keeps a history whose nodes are calls of layers and of keras.ops. A layer without a rule (a nested
-model, a user's class) is followed into its own `call`. Weights are not needed.
+Keras records each call of a layer or of keras.ops as a node. A layer without a rule (a nested model, a
+user's class) is replaced by the calls inside its own `call`. Weights are not needed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from lolat.readers.user_modules import quietly
 def read_model(model: Any, name: str = "", input_size: AnySize = None) -> Graph:
     """Read a Keras model (or layer) into a Graph.
 
-    `input_size`: see `lolat.readers.size.filled`. For a model that was not built, one number H means
-    H x H x 3, or H if its first layer takes no image. Output to stdout goes to stderr. Raises NetworkError
-    if the shape is not known, or the model cannot be called on a symbolic input.
+    `input_size`: see `lolat.readers.size.filled`. For a model that was not built, one number H means H x H
+    x 3, or H if its first layer takes no image. The model's stdout goes to stderr. Raises NetworkError if
+    the input shape is unknown, or the model cannot be called on a symbolic input.
     """
     for layer in model._flatten_layers():
         if getattr(layer, "lora_enabled", False):
@@ -74,7 +74,7 @@ def read_model(model: Any, name: str = "", input_size: AnySize = None) -> Graph:
 def _called(
     model: Any, size: Size, samples: int = 1, said: list[str] | None = None
 ) -> tuple[list[Any], list[Any], list[bool]]:
-    """Call a model; returns its symbolic inputs, its outputs, and True for each input with the batch."""
+    """Call a model; return its symbolic inputs, its outputs, and True for each input with a batch axis."""
     import keras
 
     if functional_of(model) is None and not model.built:
@@ -102,14 +102,15 @@ def _structure(model: Any) -> Any:
 def _grows(tensors: list[Any]) -> list[bool]:
     """True for each input whose first axis is the batch.
 
-    The batch is open if any input's first axis is; else it is as long as the first input's.
+    The batch axis is open if the first axis of any input is open. Otherwise the batch size is the length of
+    the first input's first axis.
     """
     sizes = [tuple(tensor.shape[:1]) for tensor in tensors if tensor is not None]
     return [n == ((None,) if (None,) in sizes else sizes[0]) for n in sizes]
 
 
 def _example(model: Any, size: Size, batch_size: int | None, said: list[str] | None = None) -> Any:
-    """Make the symbolic inputs that a model's call takes: a tensor, or a list or dict of tensors."""
+    """Make the symbolic inputs of a model's call: a tensor, or a list or dict of tensors."""
     import keras
 
     structure = _structure(model)
@@ -156,11 +157,11 @@ _TURNS = (
 
 @contextlib.contextmanager
 def _known_shapes(reader: KerasReader) -> Iterator[None]:
-    """Patch Keras for reading; the reader learns which variable a transposed or converted tensor is.
+    """Patch Keras for reading: the reader recognizes variables that were transposed or converted.
 
-    So it does for rows of an embedding that depend on no input, as those of learned positions.
-    `variable * symbolic tensor` works: Keras would hand it to TensorFlow, which knows no symbolic tensors.
-    EinsumDense knows all sizes of its output, also those that `output_shape` leaves open.
+    It also recognizes embedding rows that depend on no input, such as learned positions. `variable *
+    symbolic tensor` works; without the patch Keras passes it to TensorFlow, which does not know symbolic
+    tensors. EinsumDense computes all sizes of its output, also the sizes that `output_shape` leaves open.
     """
     import keras
 

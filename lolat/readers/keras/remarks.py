@@ -1,4 +1,4 @@
-"""Facts that a Keras model's calls do not show: its training, compilation and way to run at inference."""
+"""Remarks on what a Keras model's calls do not show: its training, compilation and inference mode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lolat.units import plural, shortened
 
 
 def inference_remarks(model: Any) -> Iterator[str]:
-    """Yield remarks on how a model is compiled, its backend, and layers that are called as in training."""
+    """Yield remarks on a model's compilation, its backend, and layers that are called in training mode."""
     import keras
 
     layers_of = list(model._flatten_layers())
@@ -41,7 +41,7 @@ def is_mixed(layer: Any) -> bool:
 
 
 def trained_parameters(layer: Any) -> tuple[int, int]:
-    """Return (number of parameters of a layer that are trained, number that could be)."""
+    """Return (number of trained parameters of a layer, number of all parameters that can be trained)."""
     trained = total = 0
     for part in layer._flatten_layers() if hasattr(layer, "_flatten_layers") else ():
         for v in part._trainable_variables:
@@ -53,8 +53,8 @@ def trained_parameters(layer: Any) -> tuple[int, int]:
 def has_fixed_kernel(node: Any, owner: Any) -> bool:
     """True if the kernel of a product is constant or not trainable.
 
-    `owner`: the layer around `node`. A kernel that it computes from a variable is recognized by its number
-    of elements.
+    `owner`: the layer around `node`. A kernel that the layer computes from a variable is recognized by its
+    number of elements.
     """
     import keras
 
@@ -79,7 +79,7 @@ def _is_kernel(value: Any) -> bool:
 
 
 def training_obstacles(model: Any, partly: Sequence[str]) -> Iterator[str]:
-    """Yield reasons why training cannot be counted; `partly`: layers that are trained in part."""
+    """Yield reasons why training cannot be predicted. `partly`: layers with some frozen parameters."""
     layers_of = list(model._flatten_layers())
     if partly:
         yield f"a part of {', '.join(map(shortened, partly))} is frozen"
@@ -109,7 +109,7 @@ def _optimizer_of(model: Any) -> tuple[str, dict[str, Any]]:
 
 
 def in_training_only(model: Any) -> Iterator[str]:
-    """Yield effects of layers in training, and settings of the optimizer, that are not counted."""
+    """Yield what layers do only in training, and optimizer settings, that the graph does not count."""
     layers_of = list(model._flatten_layers())
     yield from training_branches(layers_of, "call")
     kind, settings = _optimizer_of(model)

@@ -1,4 +1,4 @@
-"""Follows symbolic Keras tensors back to the calls that made them, and writes these into a graph."""
+"""Follows symbolic Keras tensors back to the calls that made them, and writes the calls into a graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lolat.units import one_line, shapes_text
 
 @dataclass(frozen=True)
 class LayerCall:
-    """A call of a layer or operation: `inputs`: tensors of the graph; `shapes`: shapes of its outputs."""
+    """A call of a layer or operation. `inputs`: tensors of the graph; `shapes`: shapes of the outputs."""
 
     layer: Any
     inputs: list[int]
@@ -38,7 +38,7 @@ class LayerCall:
 class KerasReader:
     """Writes the calls that made symbolic Keras tensors into a GraphBuilder.
 
-    `rule_of`: the rule of a layer or operation, None for a layer whose `call` is to be followed.
+    `rule_of`: returns the rule of a layer or operation; None for a layer whose `call` is followed.
     """
 
     def __init__(self, name: str, model: Any, rule_of: Callable[[Any], Rule | None]) -> None:
@@ -69,7 +69,7 @@ class KerasReader:
         return self.follow(outputs, "")
 
     def follow(self, outputs: Sequence[Any], path: str) -> list[int]:
-        """Write all calls between known tensors and `outputs`, in order; returns the latter's tensors."""
+        """Write all calls between known tensors and `outputs`, in order; return the graph's outputs."""
         for node in _ordered_nodes(self.known, outputs):
             sources = [self.known[id(t)] for t in node.input_tensors]
             layer, start = node.operation, len(self.builder.operations)
@@ -95,7 +95,7 @@ class KerasReader:
         self, call: LayerCall, op: str, inputs: Sequence[int],
         shapes: Sequence[tuple[int, ...]] | None = None, suffix: str = "", **parameters: Any,
     ) -> list[int]:  # fmt: skip
-        """Write one operation of a call, named after its layer; `shapes`: None for the call's."""
+        """Write one operation of a call, named after its layer. `shapes`: None for the call's shapes."""
         name = f"{call.layer.name}_{suffix}" if suffix else str(call.layer.name)
         return self.step(call, op, inputs, shapes or call.shapes, name, call.path, **parameters)
 
@@ -108,7 +108,7 @@ class KerasReader:
         return self.writer.write(Call(op, inputs, shapes, name, path, parameters, dtype))
 
     def mark(self, node: Any, start: int) -> None:
-        """Note on a call's operations, from position `start`, how many parameters train, unless all do."""
+        """Store in a call's operations, from `start` on, how many parameters train, unless all do."""
         every = self.builder.operations
         trained, total = remarks.trained_parameters(node.operation)
         own = [i for i in range(start, len(every)) if every[i].kind in COMPUTE | NORMALIZATIONS]
@@ -129,7 +129,7 @@ class KerasReader:
         return self.step(call, "reshape", [source], [shape], name, path)[0]
 
     def weight(self, node: Any) -> int:
-        """A key of the largest weight of a call, among its layer's variables or the call's arguments."""
+        """An id of the largest weight of a call, among its layer's variables or the call's arguments."""
         import keras
 
         given = keras.tree.flatten((node.arguments.args, node.arguments.kwargs))
@@ -166,7 +166,7 @@ class KerasReader:
         return made
 
     def unmasked(self, call: LayerCall) -> list[int]:
-        """The inputs of a layer's call without the masks that Keras adds."""
+        """The inputs of a layer's call, without masks that Keras adds to the call."""
         import keras
 
         args, kwargs = call.node.arguments.args, call.node.arguments.kwargs
@@ -175,7 +175,7 @@ class KerasReader:
         return [self.known[id(t)] for t in leaves if isinstance(t, keras.KerasTensor)]
 
     def follow_layer(self, call: LayerCall) -> list[int]:
-        """Write the operations of a layer's `call`; an unknown operation if it cannot be followed."""
+        """Write the operations inside a layer's `call`; if this fails, write an unknown operation."""
         import keras
 
         layer, arguments = call.layer, call.node.arguments
@@ -215,7 +215,7 @@ class KerasReader:
 
 
 def _ordered_nodes(known: Mapping[int, int], outputs: Sequence[Any]) -> list[Any]:
-    """The calls between tensors with `known` ids and `outputs`, each behind those that it depends on."""
+    """The calls between tensors with `known` ids and `outputs`, in topological order."""
 
     def makers(tensors: Sequence[Any]) -> list[Any]:
         found = [getattr(t, "_keras_history", (None, 0)) for t in tensors if id(t) not in known]
@@ -231,7 +231,7 @@ def _is_time_distributed(layer: Any) -> bool:
 def functional_of(model: Any) -> Any:
     """The functional network of a model: the model itself, or the one inside a Sequential; else None.
 
-    Also None for a class that defines `call`, which may differ from its inputs and outputs.
+    Also None for a class with its own `call`, which may not compute what its graph of layers says.
     """
     if not getattr(getattr(type(model), "call", None), "__module__", "").startswith("keras."):
         return None
@@ -242,7 +242,7 @@ def functional_of(model: Any) -> Any:
 
 @contextlib.contextmanager
 def calling(model: Any, inputs: Any) -> Iterator[None]:
-    """Turn any error of a model that is called inside into a NetworkError."""
+    """Turn any exception of a model that is called in this context into a NetworkError."""
     import keras
 
     try:
@@ -257,7 +257,7 @@ def calling(model: Any, inputs: Any) -> Iterator[None]:
 
 
 def inference(layer: Any) -> dict[str, Any]:
-    """The keyword argument `training` for inference, if the layer's call has it."""
+    """{"training": False} if the layer's `call` has the argument `training`, else {}."""
     return {"training": False} if "training" in inspect.signature(layer.call).parameters else {}
 
 

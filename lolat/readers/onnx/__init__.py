@@ -1,4 +1,4 @@
-"""ONNX networks, read into a Graph."""
+"""Reads ONNX networks into a Graph."""
 
 from lolat.readers.onnx.reader import import_onnx, read_file, read_inputs, read_model
 

@@ -1,4 +1,4 @@
-"""The inputs of an ONNX file: their batch axes, and the sizes that the file or a user gives."""
+"""The inputs of an ONNX file: their batch axes, and their sizes from the file or from the user."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from lolat.readers.size import InputForm, Size, filled
 _STEPS = re.compile("seq|token|length|step|time", re.IGNORECASE)
 _ROWS = re.compile("seq|token|len|step|time|frame|patch|point|^[tl]$", re.IGNORECASE)
 _BATCH = re.compile(r"[nb]|bs|.*batch.*|unk.*|.*dynamic.*|dim.*|.*_dim_0|s\d+|", re.IGNORECASE)
-"""Names of axes: _STEPS of steps, _ROWS of a first axis that is not the batch, _BATCH of one that is.
-Exporters number axes without a name."""
+"""Patterns of axis names: _STEPS for steps; for a first axis, _BATCH if it is the batch, _ROWS if not."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """An input of a network: its shape at batch size 1, and the axis of its batch, None without one.
+    """An input of a network: its shape at batch size 1, and its batch axis (None: no batch axis).
 
-    `fixed`: the batch size that the file was made for; 0 if it is open.
+    `fixed`: the batch size for which the file was exported; 0 if any batch size fits.
     """
 
     shape: tuple[int, ...]
@@ -37,9 +36,9 @@ class Input:
 def inputs_of(
     graph: Any, parameters: set[str], size: Size, network: str, remarks: list[str]
 ) -> dict[str, Input]:
-    """The inputs that are not parameters, by name; `size`: see `lolat.readers.size.filled`.
+    """Input name -> input, without parameters. `size`: see `lolat.readers.size.filled`.
 
-    `remarks`: a list to which remarks are added. NetworkError if a size stays open, or does not fit.
+    Remarks are appended to `remarks`. NetworkError if an axis stays open, or `size` does not fit.
     """
     from onnx.helper import tensor_dtype_to_np_dtype
 
@@ -84,8 +83,9 @@ def inputs_of(
 
 
 def _open_past(dims: Mapping[str, Any], axes: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    """Yield the name of each open axis that counts a decoder's earlier tokens; an unnamed axis has its
-    input's name.
+    """Yield the name of each open axis that counts a decoder's earlier tokens.
+
+    An axis without a name is yielded under the name of its input.
     """
     for name, on in axes.items():
         for called in (dims[name][a].dim_param or name for a in on if dims[name][a].dim_value < 1):
@@ -94,7 +94,7 @@ def _open_past(dims: Mapping[str, Any], axes: Mapping[str, Sequence[int]]) -> It
 
 
 def _form(dims: Sequence[Any], is_index: bool, tokens: set[str], size: Size) -> InputForm:
-    """The form of an input with the axes `dims`, without the batch; `tokens`: names of axes of tokens.
+    """The form of an input with axes `dims`, without the batch; `tokens`: names of axes that count tokens.
 
     An image with three open axes has 3 channels if `size` is one number.
     """
@@ -110,7 +110,7 @@ def _form(dims: Sequence[Any], is_index: bool, tokens: set[str], size: Size) -> 
 
 
 def set_sizes(graph: Any, inputs: Mapping[str, Input], samples: int = 1) -> None:
-    """Write the sizes of the inputs into the graph, also where a symbol stands for one."""
+    """Write the sizes of the inputs into the graph, also in place of symbolic sizes."""
     symbols: dict[str, int] = {}
     for value in graph.input:
         if value.name in inputs:
@@ -130,7 +130,7 @@ def set_sizes(graph: Any, inputs: Mapping[str, Input], samples: int = 1) -> None
 
 
 def _steps_first(graph: Any) -> set[str]:
-    """The sequences and states that a recurrent layer reads with the batch on their second axis."""
+    """Names of sequences and states that recurrent layers read with the batch on the second axis."""
     recurrent = (node for node in graph.node if node.op_type in ("LSTM", "GRU", "RNN"))
     return {
         name
@@ -141,10 +141,10 @@ def _steps_first(graph: Any) -> set[str]:
 
 
 def _batch_axes(inputs: Mapping[str, Any], steps_first: set[str]) -> dict[str, int]:
-    """Input -> its batch axis: the axis named "batch", else that of `_batch_axis`.
+    """Input -> its batch axis: the axis named "batch", else the axis that `_batch_axis` finds.
 
-    An input with named axes has no batch if only other inputs have an axis named "batch". An axis is no
-    batch either if its size differs from the batch's, which is open if any is, else the first input's.
+    An input with named axes has no batch axis if only other inputs have an axis named "batch". An axis is
+    also dropped if its size is not the batch size: open if any batch axis is open, else the first input's.
     """
     called = {
         name: [axis for axis, d in enumerate(dims) if "batch" in d.dim_param.lower()]
@@ -163,10 +163,10 @@ def _batch_axes(inputs: Mapping[str, Any], steps_first: set[str]) -> dict[str, i
 
 
 def _batch_axis(dims: Sequence[Any], steps_first: bool) -> int | None:
-    """The batch axis of an input: 0, or 1 or None if the first axis is steps.
+    """The batch axis of an input: 0; if the first axis is steps, 1 or None.
 
-    Steps are known by their name, or by a recurrent layer that reads them (`steps_first`). The first axis
-    of an image is its batch, whatever its name.
+    Steps are recognized by the axis name, or by a recurrent layer that reads the input (`steps_first`). The
+    first axis of an image is always its batch.
     """
     if steps_first:
         return 1

@@ -1,7 +1,7 @@
 """ONNX operators as calls (see `lolat.readers.ops`).
 
-The ONNX operator documentation describes the operands. The tables here leave out an operator whose name
-alone tells its operation.
+The ONNX operator documentation describes the operands. An operator that has the name of its operation in
+`lolat.readers.ops` is not in the tables.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Rule = Callable[["OnnxReader", Any], list[int]]
 class OnnxReader:
     """Writes an onnx_ir network into a Graph, operator by operator.
 
-    `inputs`: name -> True if the input has a batch; `parameters`: names of parameters among the inputs;
-    `grown`: names of constants that the network repeats for each sample.
+    `inputs`: name -> True if the input has a batch axis; `parameters`: names of inputs that are parameters;
+    `grown`: names of constants that the network repeats for each sample of the batch.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class OnnxReader:
         self.named = Counter(self.places.values())
 
     def read(self, number: int) -> Graph:
-        """Read the whole network; `number`: number of its parameters."""
+        """Read the whole network, which has `number` parameters."""
         for node in self.places:
             start = len(self.builder.operations)
             self.index |= zip(self.outputs(node), self._write(node), strict=False)
@@ -69,9 +69,9 @@ class OnnxReader:
         return completed(self.builder, outputs, number, made)
 
     def bits(self, node: Any, start: int) -> float:
-        """Bits per parameter of a quantized node, whose operations begin at `start`; 0 if not quantized.
+        """Bits per parameter of a node, whose operations begin at `start`; 0 if the node is not quantized.
 
-        A bias that the file adds by a separate operator is in float32.
+        A bias that the file adds by a separate operator counts as float32.
         """
         if not (stored := node.metadata_props.get(IN_FILE)):
             return 0.0
@@ -99,7 +99,7 @@ class OnnxReader:
         return self.call(node, op=OPERATORS.get(op, op))
 
     def unknown(self, node: Any) -> NetworkError:
-        """The error for an operation whose products cannot be counted."""
+        """The error for an operation whose multiply-accumulates cannot be counted."""
         return NetworkError(
             f"operation {node_name(node)!r} ({node.op_type}) has weights or products inside that LoLat "
             "does not know, and cannot count; export the network without it, as before a runtime optimizes "
@@ -119,16 +119,16 @@ class OnnxReader:
         self, node: Any, op: str, inputs: Iterable[int], shapes: Sequence[tuple[int, ...]],
         suffix: str = "", **parameters: Any,
     ) -> list[int]:  # fmt: skip
-        """Write a node, or a part of it that is named by `suffix`, as a call."""
+        """Write a node, or the part of it that `suffix` names, as a call."""
         path, name = self.name(node)
         name = f"{name or op}_{suffix}" if suffix else name
         dtype = _dtype(self.outputs(node)[0])
         return self.writer.write(Call(op, list(inputs), shapes, name, path, parameters, dtype))
 
     def weights(self, node: Any) -> Any:
-        """The largest constant matrix or kernel of a node, before a transpose or cast; None without one.
+        """The largest constant matrix or kernel of a node, before any transpose or cast; None without one.
 
-        Vectors do not count: an exporter stores equal vectors of several layers once.
+        Vectors are ignored, because exporters store equal vectors of several layers only once.
         """
         found = [v for v in node.inputs if v and v not in self.live and len(v.shape or ()) > 1]
         if not found:
@@ -139,7 +139,7 @@ class OnnxReader:
         return value
 
     def outputs(self, node: Any) -> list[Any]:
-        """The outputs of a node that are read; the first output if none is."""
+        """The outputs of a node that another node reads; the first output if none is read."""
         node = self.patterns.biases.get(node, node)
         read = [out for out in node.outputs if out.uses() or out.is_graph_output()]
         return read or list(node.outputs[:1])
@@ -165,14 +165,14 @@ class OnnxReader:
         return value not in self.live and prod(self.shape(value)) == 1
 
     def name(self, node: Any) -> tuple[str, str]:
-        """Path and name of an operation; the name is "" if the exporter gave it none of its own."""
+        """(path, name) of an operation; the name is "" if the exporter gave it no name of its own."""
         path, name = self.places[node]
         name = "" if self.named[path, name] > 1 or node in self.patterns.fused else name
         name = name.removeprefix("node_").strip("_")
         return path, name.lower() if name[:1].isupper() else name
 
     def numbers(self, node: Any, attribute: str, position: int) -> list[int] | None:
-        """The numbers of an attribute, or of the input that later opsets have instead; None if unknown."""
+        """The numbers of an attribute, or of the input that replaces it in later opsets, or None."""
         if attribute in node.attributes:
             return [int(n) for n in np.ravel(node.attributes[attribute].value)]
         value = _input(node, position)
@@ -186,7 +186,7 @@ def _attribute(node: Any, name: str, default: Any = None) -> Any:
 
 
 def _input(node: Any, position: int) -> Any:
-    """The input of a node at a position; None if it is left out."""
+    """The input of a node at a position; None if the node omits this input."""
     return node.inputs[position] if position < len(node.inputs) else None
 
 
@@ -195,11 +195,11 @@ def _dtype(value: Any) -> str:
 
 
 _PRODUCTS = re.compile("Conv(?!ert)|MatMul|Gemm|Einsum|LSTM|GRU|RNN|Attention|MoE")
-"""Names of operators of ONNX and its runtimes that multiply matrices, in float, in integers, or fused."""
+"""Names of operators of ONNX and its runtimes that multiply matrices: float, integer or fused."""
 
 
 def _hides_products(node: Any) -> bool:
-    """True for a product in another domain or in QOperator format, and for a loop or branch with one."""
+    """True for a matrix product of another domain or in QOperator format, or a loop or branch with one."""
     bodies = [a.value for a in node.attributes.values() if a.type.name == "GRAPH"]
     inside = [n.op_type for body in bodies for n in body.all_nodes()]
     if node.domain or node.op_type.startswith("QLinear"):
@@ -211,7 +211,7 @@ def _hides_products(node: Any) -> bool:
 
 
 def _place(node: Any) -> tuple[str, str]:
-    """Path and name of an operation, from the module that the exporter wrote for it.
+    """(path, name) of an operation, from the module name that the exporter stored with the node.
 
     PyTorch's first exporter names nodes "/layer1/layer1.0/conv1/Conv"; its second exporter writes modules
     into the metadata of nodes; tf2onnx writes "model/block/conv/Conv2D".
@@ -278,7 +278,7 @@ def _pool(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _product(r: OnnxReader, node: Any) -> list[int]:
-    """A product of matrices; the third operand of a Gemm is a bias if it is constant."""
+    """A matrix product; a constant third operand of a Gemm is a bias."""
     left, right = node.inputs[:2]
     third = _input(node, 2) if node.op_type == "Gemm" else None
     contracted = (r.shape(left) or (1,))[-2 if _attribute(node, "transA", 0) else -1]
@@ -344,7 +344,7 @@ def _pad(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _gather(r: OnnxReader, node: Any) -> list[int]:
-    """An embedding if it reads a table of parameters, a slice if its index is constant, else a gather."""
+    """An embedding if the table is a parameter, a slice if the index is constant, else a gather."""
     data, indices = node.inputs[:2]
     shape, axis = r.shape(data), _attribute(node, "axis", 0)
     if data not in r.live and len(shape) == 2 and "float" in _dtype(data) and axis == 0:
@@ -353,7 +353,7 @@ def _gather(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _dropout(r: OnnxReader, node: Any) -> list[int]:
-    """A dropout, which is a view unless its third input turns it on."""
+    """A dropout. It is a view unless its third input (training_mode) turns it on."""
     rate = 0.5 if _input(node, 1) is None else number(node, 1)
     if not (rate and number(node, 2)):
         return r.call(node, node.inputs[:1])
@@ -362,7 +362,7 @@ def _dropout(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _batch_norm(r: OnnxReader, node: Any) -> list[int]:
-    """A batch norm; by the statistics of the batch it counts as an instance norm."""
+    """A batch norm; if it uses the statistics of the batch, it counts as an instance norm."""
     of_batch = _attribute(node, "training_mode", 0)
     return r.call(node, op="instance_norm", of_batch=True) if of_batch else r.call(node)
 
@@ -390,12 +390,12 @@ def _reshape(r: OnnxReader, node: Any) -> list[int]:
 
 
 UNCHANGED = frozenset(["Expand", "Identity", "Pad", "Resize", "Tile", "Slice", "Upsample", "Cast"])
-"""Operators that do nothing if their output has the shape and type of their input."""
+"""Operators that cost nothing if output and input have the same shape and type."""
 OPERATORS = by_name({
     "add": "Sum", "average": "Mean", "maximum": "Max", "minimum": "Min", "cast": "CastLike",
     "fill": "RandomNormalLike RandomUniformLike Bernoulli EyeLike",
 })  # fmt: skip
-"""Operator -> its name in `lolat.readers.ops`, where its own name means another operation."""
+"""Operator -> its name in `lolat.readers.ops`, if the operator's own name means another operation there."""
 _REDUCTIONS = "Mean Max Min Sum Prod L1 L2 LogSum LogSumExp SumSquare"
 RULES = by_name({
     _reduce: " ".join(f"Reduce{name}" for name in _REDUCTIONS.split()), _convolution: "Conv ConvTranspose",

@@ -1,8 +1,8 @@
-"""Finds operations that ONNX exporters take apart: activations, normalizations, biases, rolls.
+"""Finds operations that ONNX exporters decompose: activations, normalizations, biases, rolls.
 
 A pattern is a region of operators with one input tensor and one output tensor. The labels of its operators,
-in any order, identify it. A label tells if the operator's other operand is a constant number (`Add*`) or a
-constant tensor (`Add[]`).
+in any order, identify it. A label is an operator's name and a mark for its other operand: `Add*` for a
+constant number, `Add[]` for a constant tensor.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ KINDS: dict[tuple[str, ...], str] = {
 class Patterns:
     """The patterns of an onnx_ir graph; `live`: the tensors that depend on the network's inputs.
 
-    `fused`: last operator of a pattern -> (kind, input tensor); `biases`: product -> the addition of its
-    bias; `parts`: the other operators of patterns, and those additions.
+    `fused`: last operator of a pattern -> (kind, input tensor); `biases`: matrix product or convolution ->
+    the addition of its bias; `parts`: operators that are not written themselves: all but the last operator
+    of each pattern, and the additions of biases.
     """
 
     def __init__(self, graph: Any, live: set[Any]) -> None:
@@ -81,7 +82,7 @@ class Patterns:
         return [value for value in dict.fromkeys(node.inputs) if value in self.live]
 
     def _find_bias(self, node: Any) -> None:
-        """Note an addition as the bias of the product before it, if it adds a constant vector."""
+        """Record an addition of a constant vector as the bias of the product before it."""
         live = self.operands(node)
         if node.op_type != "Add" or node.domain or len(live) != 1 or len(node.inputs) != 2:
             return
@@ -94,7 +95,7 @@ class Patterns:
             self.parts.add(node)
 
     def _is_bias(self, node: Any, bias: Any) -> bool:
-        """True if a constant can be the bias of a node: a product or convolution without a bias."""
+        """True if `node` is a product or convolution without a bias, and the constant `bias` fits it."""
         shape, out = bias.shape.numpy(), node.outputs[0].shape.numpy()
         has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
         if node.op_type in ("Conv", "ConvTranspose") and not has_bias:
@@ -114,7 +115,7 @@ class Patterns:
         return bool(shape[-features:] == of_each) and prod(shape) == prod(of_each)
 
     def _find_region(self, last: Any) -> None:
-        """Note the largest region that ends in `last` and is a pattern."""
+        """Record the largest region that ends in `last` and is a pattern."""
         if last in self.parts or not self._label(last):
             return
         largest: list[Any] = []
@@ -142,7 +143,7 @@ class Patterns:
             sources.difference_update(node.outputs)
 
     def _find_roll(self, node: Any) -> None:
-        """Note a roll: the end of an axis is put before its beginning, maybe along several axes."""
+        """Record a roll: the end of an axis is moved to its beginning, along one axis or several."""
         slices: list[Any] = [value and value.producer() for value in node.inputs]
         if node.op_type != "Concat" or len(slices) != 2 or None in slices:
             return
@@ -158,7 +159,7 @@ class Patterns:
         self.fused[node] = "roll", source
 
     def _label(self, node: Any) -> str | None:
-        """The label of a node; "" if patterns ignore it, None if no pattern can have it."""
+        """The label of a node; "" if patterns ignore the node, None if no pattern can contain it."""
         if node.domain:
             return None
         if node.op_type in _LABELS:
@@ -183,19 +184,19 @@ class Patterns:
 
 
 def _is_closed(region: list[Any], last: Any) -> bool:
-    """True if no operator outside a region reads its tensors, except those that `last` writes."""
+    """True if no operator outside a region reads its tensors, except the outputs of `last`."""
     inner = [out for node in region if node is not last for out in node.outputs]
     used = [use.node for value in inner for use in value.uses()]
     return all(node in region for node in used) and not any(v.is_graph_output() for v in inner)
 
 
 def node_name(node: Any) -> str:
-    """The name of a node for messages; without a name, that of its result."""
+    """The name of a node for messages; if it has none, the name of its first output."""
     return shortened(str(node.name or node.outputs[0].name))
 
 
 def clip_limits(node: Any) -> tuple[float | None, float | None]:
-    """(lower, upper) limit of a Clip: attributes before opset 11, inputs since then."""
+    """(lower, upper) limit of a Clip, which are attributes before opset 11 and inputs since."""
     if len(node.inputs) > 1:
         return number(node, 1), number(node, 2)
     low, high = (node.attributes.get(name) for name in ("min", "max"))

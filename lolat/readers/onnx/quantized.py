@@ -1,8 +1,8 @@
-"""Quantized ONNX networks (QDQ and dynamic), rewritten as networks in float.
+"""Rewrites quantized ONNX networks (QDQ and dynamic) as float networks.
 
-Operators that only handle scales are left out. The metadata of a product get IN_FILE: the number of its
-weights and their bytes in the file. The metadata of an operation in 8 bits get INT8: its scheme
-(`lolat.graph.quantized`).
+Operators that only handle scales are dropped. Two metadata keys keep what is lost: IN_FILE, on a matrix
+product, has the number of its weights and their bytes in the file; INT8, on an operation in 8 bits, has its
+quantization scheme (`lolat.graph.quantized`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _FLOAT: dict[str, tuple[Any, ...]] = {
     "ConvInteger": ("Conv", 0, 1), "MatMulInteger": ("MatMul", 0, 1),
     "DynamicQuantizeLSTM": ("LSTM", *range(8)),
 }  # fmt: skip
-"""Quantized operator of ONNX or ONNX Runtime -> (operator in float, positions of its operands)."""
+"""Quantized operator of ONNX or ONNX Runtime -> (float operator, positions of its operands)."""
 MULTIPLYING = frozenset(["Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LSTM", "GRU", "RNN"])
 _PASSING = frozenset(["Cast", "Gather", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"])
 """Operators that do not change the bits of a weight."""
 
 
 def in_float(model: Any, parameters: set[str]) -> None:
-    """Rewrite a quantized ModelProto and the names of its `parameters`; leave any other as it is."""
+    """Rewrite a quantized ModelProto and its set of `parameters` in place; skip other models."""
     quantized = [node for node in model.graph.node if node.op_type in _FLOAT]
     if not quantized:
         return
@@ -51,7 +51,7 @@ def _operands(node: Any) -> list[str]:
 
 
 def _width(data_type: int) -> int:
-    """Bits of a data type that networks are quantized to; 0 for other types."""
+    """Bits of a quantized data type; 0 for data types that are not quantized."""
     name = TensorProto.DataType.Name(data_type)
     found = re.fullmatch(r"U?INT(2|4|8|16)|FLOAT(4|8)E\w+", name)
     return int(found[1] or found[2]) if found else 0
@@ -59,12 +59,12 @@ def _width(data_type: int) -> int:
 
 @dataclass
 class _Rewriting:
-    """The state of rewriting a model.
+    """A model while it is rewritten. A value is known by its name.
 
-    `bits`: value -> the bits that it was quantized to; `stored`: parameter, or value computed from it alone
-    -> (elements, bytes in the file with scales and zero points); `sums`: results of integer products, which
-    the file multiplies with a scale; `types`: constant -> its data type in the file; `schemes`: value ->
-    its scheme in 8 bits; `read_in_float`: values that an operator reads in float.
+    `bits`: value -> bits of its quantized type; `stored`: parameter, or value computed from parameters ->
+    (elements, bytes in the file with scales and zero points); `sums`: results of integer products, which
+    the file multiplies by a scale; `types`: constant -> data type in the file; `schemes`: value -> its
+    8-bit scheme; `read_in_float`: values that an operator reads in float.
     """
 
     model: Any
@@ -77,7 +77,7 @@ class _Rewriting:
     read_in_float: set[str] = field(default_factory=set)
 
     def widen(self, operands: set[str]) -> None:
-        """Convert quantized parameters, and those among `operands`, to float32."""
+        """Convert parameters to float32 if they are quantized, or in int32 and among `operands`."""
         graph = self.model.graph
         constants = [(n.output[0], n.attribute[0].t) for n in graph.node if n.op_type == "Constant"]
         self.parameters.update(name for name, _ in constants)
@@ -95,7 +95,7 @@ class _Rewriting:
                     kind.elem_type = TensorProto.FLOAT
 
     def note(self, name: str, data_type: int, dims: Sequence[int]) -> None:
-        """Note the bits, the elements and the bytes of a parameter."""
+        """Record the bits, the elements and the bytes of a parameter."""
         self.bits[name] = width = _width(data_type)
         size = width / 8 or SIZES.get(TensorProto.DataType.Name(data_type).lower(), FLOAT_BYTES)
         if data_type != TensorProto.INT64:  # shapes and indices
@@ -114,13 +114,13 @@ class _Rewriting:
         self.read_in_float.update(value.name for value in self.model.graph.output)
 
     def signed(self, operands: Any) -> str:
-        """The scheme of a value, by the type of its zero point; "" unless in 8 bits."""
+        """The 8-bit scheme of a value, from the type of its zero point; "" for types not in 8 bits."""
         zero = operands[2] if len(operands) > 2 else ""
         kind = self.types.get(zero, TensorProto.UINT8)
         return {TensorProto.UINT8: STATIC, TensorProto.INT8: SIGNED}.get(kind, "")
 
     def scheme(self, node: Any) -> str:
-        """The scheme of a float operator between values in 8 bits; "" for any other.
+        """The scheme of a float operator that runs on values in 8 bits; "" for other operators.
 
         ONNX Runtime multiplies operands of 8 bits as integers. It quantizes the float kernel of a
         convolution or a Gemm itself.
@@ -134,7 +134,7 @@ class _Rewriting:
         return found.pop() if len(found) == 1 and (rounded or multiplies) else ""
 
     def nodes(self, node: Any) -> Iterator[Any]:
-        """Yield the nodes that replace a node; one that is not quantized stays, marked."""
+        """Yield the nodes that replace a node; a float operator stays and gets its metadata."""
         if node.op_type in _FLOAT:
             yield from self.in_float(node)
             return
@@ -150,7 +150,7 @@ class _Rewriting:
         yield self.marked(node, width, self.scheme(node))
 
     def in_float(self, node: Any) -> Iterator[Any]:
-        """Yield the operator in float, and constants in place of scales that the node computed."""
+        """Yield the float operator, and constants in place of scales that the quantized node computed."""
         op, operands, name = _FLOAT[node.op_type][0], _operands(node), node.output[0]
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         width = self.width(operands) or 8
@@ -174,13 +174,13 @@ class _Rewriting:
         yield self.marked(made, width, DYNAMIC if is_dynamic else "")
 
     def keep(self, node: Any) -> None:
-        """Note that a node's result has the elements of its first operand and the bytes of all operands."""
+        """Record for a node's result the elements of its first operand and the bytes of all operands."""
         found = [self.stored.get(name, (0, 0.0)) for name in node.input]
         if found and found[0][0]:
             self.stored[node.output[0]] = found[0][0], sum(size for _, size in found)
 
     def marked(self, node: Any, width: int, scheme: str) -> Any:
-        """The node, with IN_FILE and INT8 in its metadata."""
+        """The node, with IN_FILE and INT8 in its metadata where they apply."""
         if width and node.op_type in MULTIPLYING | {"Gather"}:
             found = [self.stored[name] for name in node.input if name in self.stored]
             elements, size = map(sum, zip(*(found or [(8, width)]), strict=True))

@@ -1,7 +1,7 @@
-"""ONNX network -> Graph, from an `.onnx` file or a ModelProto, whose weights are not needed.
+"""Reads an ONNX network into a Graph, from an `.onnx` file or a ModelProto; weights are not needed.
 
 The steps: large constants become inputs; the inputs get sizes; ONNX's shape inference and onnxscript's
-constant folding find all shapes at batch size 1; `patterns` finds the operations that exporters took apart;
+constant folding find all shapes at batch size 1; `patterns` finds the operations that exporters decompose;
 `operators` writes a call for each operator. Shapes are as in the file, channels first.
 """
 
@@ -27,7 +27,7 @@ from lolat.readers.size import AnySize, as_size
 from lolat.units import one_line, shortened
 
 MOST_FOLLOWED = 4096
-"""Most elements of a constant whose values are read; shapes are computed from a few numbers."""
+"""Constants with more elements are not read: shapes are computed from a few numbers."""
 
 
 def import_onnx() -> Any:
@@ -48,16 +48,16 @@ def import_onnx() -> Any:
 
 
 def read_file(path: str, name: str = "", input_size: AnySize = None) -> Graph:
-    """Read the ONNX file at `path` into a Graph; external data are not read.
+    """Read the ONNX file at `path` into a Graph, without its external data.
 
-    `input_size`: see `lolat.readers.size.filled`. Raises NetworkError if the file is no ONNX network, a
-    size stays open, or a shape cannot be found; MissingPackageError without onnx.
+    `input_size`: see `lolat.readers.size.filled`. Raises NetworkError if the file is not an ONNX network,
+    an input's axis stays open, or a shape cannot be inferred; MissingPackageError without onnx.
     """
     return _graph(_load(path), name or Path(path).stem, input_size)
 
 
 def read_model(model: Any, name: str = "", input_size: AnySize = None) -> Graph:
-    """Read an `onnx.ModelProto`, which is not changed, into a Graph; sizes and errors: see `read_file`."""
+    """Read an `onnx.ModelProto`, which stays unchanged, into a Graph; sizes and errors: see `read_file`."""
     import_onnx()
     copy = type(model)()
     copy.CopyFrom(model)
@@ -72,7 +72,7 @@ def read_inputs(path: str, input_size: AnySize = None) -> dict[str, Input]:
 
 
 def _graph(model: Any, name: str, input_size: AnySize) -> Graph:
-    """The Graph of a ModelProto, which is changed."""
+    """The Graph of a ModelProto; changes the ModelProto."""
     parameters = _without_large_constants(model, name)
     remarks: list[str] = []
     inputs = inputs_of(model.graph, parameters, as_size(input_size), name, remarks)
@@ -107,7 +107,7 @@ def _graph(model: Any, name: str, input_size: AnySize) -> Graph:
 
 
 def _is_read(read: Callable[[], Graph]) -> bool:
-    """True if reading raises no NetworkError."""
+    """True if `read` raises no NetworkError."""
     try:
         read()
     except NetworkError:
@@ -118,7 +118,7 @@ def _is_read(read: Callable[[], Graph]) -> bool:
 def _of_samples(
     model: Any, name: str, inputs: Mapping[str, Input], parameters: set[str], samples: int = 1
 ) -> Graph:
-    """The Graph of a ModelProto whose inputs have `samples` samples."""
+    """The Graph of a ModelProto at batch size `samples`."""
     from lolat.readers.onnx.operators import OnnxReader
 
     set_sizes(model.graph, inputs, samples)
@@ -129,7 +129,7 @@ def _of_samples(
 
 
 def _load(path: str) -> Any:
-    """The ModelProto in a file; NetworkError if there is none."""
+    """The ModelProto in a file; NetworkError if the file is missing or holds none."""
     onnx, shown = import_onnx(), shortened(path)
     try:
         if not os.path.getsize(path):
@@ -146,7 +146,7 @@ def _load(path: str) -> Any:
 
 
 def _without_large_constants(model: Any, name: str) -> set[str]:
-    """Turn large constants, and those in external files, into inputs; return the names of all parameters.
+    """Turn large or externally stored constants into inputs; return the names of all parameters.
 
     The shapes of constants stay; their contents are neither copied nor read. Calls of local functions are
     inlined. NetworkError if ONNX's checker refuses the model.
@@ -193,7 +193,7 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
 
 
 def _elements(graph: Any, parameters: set[str]) -> int:
-    """Number of parameters that are read, without single numbers and batch norms' statistics."""
+    """Number of elements of all parameters that nodes read; no scalars, no statistics of batch norms."""
     onnx, read, others = import_onnx(), set[str](), set[str]()
     for node in graph.node:
         read.update(node.input)
@@ -228,7 +228,7 @@ def _as_input(tensor: Any, name: str) -> Any:
 
 
 def _grown(graph: Any, inputs: Mapping[str, Input]) -> set[str]:
-    """Names of constants that the network repeats for each sample (a class token), and of the results."""
+    """Names of constants (a class token) that the network repeats for each sample, and of the results."""
     live, grown = set(inputs), set[str]()
     for node in graph.node:
         if not live.isdisjoint(node.input):
@@ -242,7 +242,7 @@ def _grown(graph: Any, inputs: Mapping[str, Input]) -> set[str]:
 
 
 def _shaped(model: Any, network: str) -> Any:
-    """The onnx_ir network with constants folded and all shapes known; NetworkError if one stays unknown."""
+    """The onnx_ir network with constants folded and all shapes inferred, else NetworkError."""
     import onnx_ir
     from onnx_ir.passes.common import IdentityEliminationPass, RemoveUnusedNodesPass
     from onnxscript.optimizer import fold_constants
@@ -287,7 +287,7 @@ def _shaped(model: Any, network: str) -> Any:
 
 
 def _should_fold(node: Any) -> bool | None:
-    """True or False to fold a constant operation or not; None to let onnxscript decide.
+    """Decide whether to fold a constant operation: True, False, or None if onnxscript decides.
 
     A large result is not folded, a small ConstantOfShape is.
     """
@@ -298,5 +298,5 @@ def _should_fold(node: Any) -> bool | None:
 
 
 def _is_known(value: Any) -> bool:
-    """True if a tensor's shape is known, or if it is an output that is left out, without a name."""
+    """True if a tensor's shape is known, or if the tensor is an omitted output, which has no name."""
     return not value.name or (value.shape is not None and value.shape.is_static())

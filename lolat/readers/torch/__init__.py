@@ -1,4 +1,4 @@
-"""PyTorch networks, read into a Graph."""
+"""Reads PyTorch networks into a Graph."""
 
 from lolat.readers.torch.reader import import_torch, is_network, read_model
 

@@ -1,4 +1,4 @@
-"""One ATen operation that PyTorch runs, and its writing as a call of `lolat.readers.ops`."""
+"""An ATen operation that PyTorch runs, which writes itself as a call of `lolat.readers.ops`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ _SAVED = by_name(
         INTEGERS: "index index_select index_add index_copy scatter scatter_add index_put put",
     }
 )
-"""Operation -> the tensors that PyTorch's autograd keeps (derivatives.yaml), if they differ from its
-kind's."""
+"""Operation -> tensors that PyTorch's autograd saves (derivatives.yaml), if they differ from its kind's."""
 _AUTOCAST = by_name(
     {
         FLOAT32: "sum prod logsumexp norm linalg_norm linalg_vector_norm linalg_matrix_norm frobenius_norm "
@@ -34,8 +33,7 @@ _AUTOCAST = by_name(
         INPUT: "lolat.roi_align torchvision.roi_align",  # converted, and its result back
     }
 )
-"""Operation -> the precision that PyTorch's autocast gives it (aten/src/ATen/autocast_mode.h), if it is not
-its kind's."""
+"""Operation -> its precision under autocast (ATen/autocast_mode.h), if it differs from its kind's."""
 _EXTREMES = frozenset(["max", "min", "median", "nanmedian"])
 
 
@@ -43,10 +41,10 @@ _EXTREMES = frozenset(["max", "min", "median", "nanmedian"])
 class AtenOperation:
     """One ATen operation.
 
-    `op`: its name, without the underscore of an operation in place; `arguments`: by the names of its
-    schema; `shapes`: of its results; `tensor`: argument -> the graph's tensor; `layout`: knows channel
-    axes; `is_copy`: True if its result shares no memory with its first argument; `is_view`: True if its
-    schema says that it may share it, as of an operation in place.
+    `op`: its name, without the underscore of an in-place operation; `arguments`: argument name in its
+    schema -> value; `shapes`: shapes of its results; `tensor`: argument -> the graph's tensor; `layout`:
+    knows channel axes; `is_copy`: True if the result shares no memory with the first argument; `is_view`:
+    True if by its schema the result may share this memory, as for an in-place operation.
     """
 
     op: str
@@ -72,7 +70,7 @@ class AtenOperation:
 
     @property
     def operands(self) -> list[int]:
-        """The tensors that it reads, in order; a constant scalar if trained or alone."""
+        """The tensors that it reads, in order; a constant scalar only if trained or the only operand."""
         leaves, writer = tree_leaves(list(self.arguments.values())), self.writer
         tensors = [i for leaf in leaves if (i := self.tensor(leaf)) is not None]
 
@@ -95,14 +93,14 @@ class AtenOperation:
 
 
 def _autocast(op: str) -> dict[str, Any]:
-    """The attribute `autocast` of an operation; none if its kind says it."""
+    """{"autocast": ...} if an operation differs from its kind under autocast, else {}."""
     return {"autocast": _AUTOCAST[op]} if op in _AUTOCAST else {}
 
 
 def _saved(op: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The attribute `saved` of an operation; none if its kind says it.
+    """{"saved": ...} if autograd saves other tensors for an operation than for its kind, else {}.
 
-    A maximum along an axis keeps its position; a maximum over all elements keeps the elements.
+    A maximum along an axis saves its position; a maximum over all elements saves the elements.
     """
     if op in _EXTREMES and "other" not in arguments:
         return {"saved": POSITIONS if "dim" in arguments else BOTH}

@@ -1,7 +1,7 @@
-"""torchvision's detectors, read with the largest number of boxes that they take.
+"""Reads torchvision's detectors with the largest number of boxes that they process.
 
 A detector chooses boxes by their scores, which depend on the values of an image. It is read as its
-backbone, its heads and, if it has two stages, a fixed number of boxes through the second stage.
+backbone, its heads and, if it has two stages, a second stage on a fixed number of boxes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CLASSES = ("GeneralizedRCNN", "RetinaNet", "FCOS", "SSD")
 
 @torch.library.custom_op("lolat::roi_align", mutates_args=())
 def roi_align(images: list[torch.Tensor], boxes: int, height: int, width: int) -> torch.Tensor:
-    """Cut boxes out of images as torchvision's MultiScaleRoIAlign does; it runs on fake tensors alone."""
+    """Cut boxes out of images as torchvision's MultiScaleRoIAlign does; runs only on fake tensors."""
     raise NotImplementedError
 
 
@@ -40,7 +40,7 @@ def is_detector(model: Any) -> bool:
 
 
 class Detector(nn.Module):
-    """The parts of a detector that do not depend on an image's values; they keep their names."""
+    """The parts of a detector that do not depend on the values of an image, under their own names."""
 
     def __init__(self, detector: Any) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Detector(nn.Module):
             self.boxes = {k: n for k, n in most.items() if getattr(heads, f"{k}_roi_pool", None)}
 
     def images(self, example: Any) -> Any:
-        """The first image of an example, which may be a list of images as torchvision takes it."""
+        """The first image of an example; the example may be a list of images, as torchvision takes it."""
         first = next(iter(pytree.tree_leaves(example)), None)
         return first if first is None or first.dim() > 3 else first[None]
 

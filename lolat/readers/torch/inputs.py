@@ -18,12 +18,12 @@ _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
             "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
 _RECURRENT = ("RNNBase", "RNNCellBase")
 _MOST_ELEMENTS = 2**60 - 1
-"""Elements of the largest tensor that PyTorch has: of eight bytes each."""
+"""Limit on a tensor's elements in PyTorch, for elements of eight bytes."""
 
 
 @dataclass(frozen=True)
 class ExampleCall:
-    """The arguments of a module's call at batch size 1; `without_batch`: ids of tensors that have none."""
+    """The arguments of a module's call at batch size 1; `without_batch`: ids of tensors without a batch."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class ExampleCall:
 
 
 def tensors_in(example: Any) -> list[Any]:
-    """The tensors of an example, in whatever holds them."""
+    """The tensors of an example, also those inside containers."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -41,9 +41,9 @@ def tensors_in(example: Any) -> list[Any]:
 def calls(
     model: Any, name: str, size: Size, example: Any, axis: int, remarks: list[str]
 ) -> Iterator[ExampleCall]:
-    """Yield calls of a module at batch size 1 on an `axis`, and add to `remarks` those on sizes.
+    """Yield calls of a module with batch size 1 on `axis`; append remarks on sizes to `remarks`.
 
-    If the types of the inputs are not known, there are several: numbers first, then indices.
+    If the data types of the inputs are unknown, several calls are yielded: floats first, then indices.
     """
     import torch
 
@@ -97,7 +97,10 @@ def calls(
 
 
 def _flattened(model: Any, size: tuple[int, ...]) -> tuple[int, ...]:
-    """The image of a side whose numbers are the features of a module's first dense layer; () if none is."""
+    """The shape of an image with a given side and as many elements as the first dense layer takes.
+
+    () if there is no such image.
+    """
     kind, layer = first_layer(model)
     if kind != "Linear" or len(size) != 1:
         return ()
@@ -106,13 +109,13 @@ def _flattened(model: Any, size: tuple[int, ...]) -> tuple[int, ...]:
 
 
 _NUMBERS = re.compile("im(age|g)|pixel|video|frame|audio|wave|feat|num|dense")
-"""A part of the name of an input that is no tokens, in a module with a table of embeddings."""
+"""Words in the names of inputs that are not tokens, in a module with a table of embeddings."""
 
 
 def _check_number(model: Any, size: Size, given: int, name: str) -> None:
     """Raise NetworkError if a module's `forward` needs more inputs than are given.
 
-    The message shows images in the given `size`, and tokens, as far as layers and names tell.
+    The message shows inputs that may fit: images of `size` or tokens, guessed from layers and names.
     """
     named = inspect.signature(model.forward).parameters.values()
     needed = [p.name for p in named if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD]
@@ -134,7 +137,7 @@ def _check_number(model: Any, size: Size, given: int, name: str) -> None:
 
 
 def _image(numbers: Sequence[int]) -> tuple[int, ...]:
-    """The shape of an image of a size, which is SIDE pixels high and wide if it is not given."""
+    """The shape of an image of a given size; without a size it is SIDE pixels high and wide."""
     sides = tuple(numbers) or (SIDE,)
     return sides if len(sides) == 3 else (3, *sides_of(sides))
 
@@ -142,9 +145,9 @@ def _image(numbers: Sequence[int]) -> tuple[int, ...]:
 def _of_one(
     model: Any, example: Any, name: str, size: Size, axis: int, remarks: list[str]
 ) -> ExampleCall:
-    """The example at batch size 1, and at the size that is given, if one is.
+    """The example at batch size 1, and at `size` if it is given.
 
-    Tensors that are as long on the `axis` as the first one have the batch there; others have none.
+    Tensors with the first tensor's length on `axis` have the batch on this axis; others have no batch.
     """
     from torch.utils import _pytree as pytree
 
@@ -183,7 +186,7 @@ def _of_one(
 
 
 def _whole_shapes(shapes: Sequence[Shape]) -> dict[str, InputForm]:
-    """Several inputs by their shapes; up to four flat ones may hold indices."""
+    """Several inputs from their shapes; with fewer than five inputs, flat ones may hold indices."""
     few = len(shapes) < 5
     return {
         f"input {i}": InputForm(shape, is_index=None if few and len(shape) < 3 else False)
@@ -192,7 +195,7 @@ def _whole_shapes(shapes: Sequence[Shape]) -> dict[str, InputForm]:
 
 
 def _form(model: Any, size: tuple[int, ...]) -> InputForm:
-    """The input that a module's first layer reads, None where its size is open."""
+    """The input that a module's first layer reads, with None for open axes."""
     config = getattr(model, "default_cfg", None)  # of timm's networks
     default = tuple(config.get("input_size", ())) if isinstance(config, Mapping) else ()
     kind, layer = first_layer(model)
@@ -217,7 +220,7 @@ def _form(model: Any, size: tuple[int, ...]) -> InputForm:
 
 
 def channels_from(model: Any) -> str:
-    """The name of the convolution that the channels of images are taken from, unless it reads 3; or ""."""
+    """A text that names the first convolution, if it sets another number of channels than 3; else ""."""
     kind, layer = first_layer(model)
     if kind != "Conv2d" or layer.in_channels == 3 or hasattr(model, "default_cfg"):
         return ""
@@ -226,12 +229,12 @@ def channels_from(model: Any) -> str:
 
 
 def _channels(kind: str, rank: int) -> int:
-    """The axis of an input's channels: the first, of steps that no convolution reads the last."""
+    """The axis of an input's channels: -1 for steps that no convolution reads, else 0."""
     return -1 if rank == 2 and kind != "Conv1d" else 0
 
 
 def first_layer(model: Any) -> tuple[str, Any]:
-    """The first registered layer that tells the shape that it reads, and its class; ("", None) for none.
+    """(class name, layer) of the first registered layer with a known input shape; ("", None) without one.
 
     A projection may be registered before the convolution or the table that reads the input.
     """

@@ -1,4 +1,4 @@
-"""Keeps a module as it was, whatever its code does to its parameters, buffers and attributes in a call."""
+"""Protects a module's parameters, buffers and attributes from changes by its own code during a call."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _HOLDERS = (dict, list, set, OrderedDict, defaultdict, deque)
 _WITHOUT = (torch.Tensor, type, ModuleType)
 _NOT_OWN = ("builtins", "lolat", "numpy")
 _MOST_STORED = 10_000
-"""Entries of a global list or dictionary that is looked at; longer ones are data."""
+"""Limit on the entries of a global list or dictionary that is searched; longer ones are data."""
 _DATA: Any = torch._C.TensorBase.data
 
 
 def without_values(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
-    """Run an operation on fake tensors in place of real ones, so that no real one is written.
+    """Run an operation with fake tensors in place of real tensors, so that no real tensor is changed.
 
-    Without it PyTorch computes with real tensors alone, if numbers could stand for them (`mul_`, `add`). A
-    real tensor of one element keeps its value where it is only read, as the code may ask for it.
+    Otherwise PyTorch runs operations (`mul_`, `add`) on their values if all their tensors are real. A real
+    tensor of one element that is only read keeps its value, because the code may ask for it.
     """
     writes = any(a.alias_info and a.alias_info.is_write for a in func._schema.arguments)
     if torch.Tag.inplace_view in func.tags:
@@ -49,7 +49,7 @@ def without_values(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> A
 
 
 class WithoutValues(TorchDispatchMode):
-    """Runs each operation as `without_values` does, in a mode of fake tensors that is entered already."""
+    """Runs each operation by `without_values`, in a mode of fake tensors that is already active."""
 
     def __init__(self, fake: FakeTensorMode) -> None:
         super().__init__()
@@ -61,13 +61,16 @@ class WithoutValues(TorchDispatchMode):
 
 
 class DataError(RuntimeError):
-    """A parameter or buffer that gets another shape or data type by `.data`; `remedy` for the user."""
+    """Code assigns another shape or data type to the `.data` of a parameter or buffer.
+
+    `remedy`: the advice to the user.
+    """
 
     remedy = "expected parameters of their final shape and data type"
 
 
 def in_this_thread(own: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """A replacement of a framework's function that calls `own` in this thread, in others the original."""
+    """A replacement for a framework's function: calls `own` in this thread, `original` in other threads."""
     thread = threading.get_ident()
 
     def chosen(*args: Any, **named: Any) -> Any:
@@ -78,7 +81,7 @@ def in_this_thread(own: Callable[..., Any], original: Callable[..., Any]) -> Cal
 
 @contextlib.contextmanager
 def data_copied() -> Iterator[None]:
-    """Copy a tensor that code assigns to another one's `.data`: it would take the values of a real one.
+    """Copy a tensor that code assigns to `.data` of another: a real tensor would lose its values.
 
     Raises DataError if the shapes or data types differ.
     """
@@ -103,11 +106,12 @@ def data_copied() -> Iterator[None]:
 
 @contextlib.contextmanager
 def evaluated(model: Any) -> Iterator[list[str]]:
-    """Put all parts of a module into evaluation mode; at the end restore all that its code may store.
+    """Put a module into evaluation mode; at the end restore everything that its code may store.
 
-    These are the modules' attributes, and in the files of a user's classes the global values and the
-    caches of functools; here tensors in them would be fake ones. The flags are set, not `eval()` called: a
-    user's class may merge weights in it. Yields a list; at the end it has an entry if something was stored.
+    Restored are the modules' attributes, and in the files of a user's classes the global values and the
+    caches of functools: they may hold fake tensors. The `training` flags are set without calling `eval()`,
+    in which a user's class may merge weights. Yields a list that at the end has an entry if something was
+    stored.
     """
     modules, own, stored = [*model.modules()], _files_of(model), list[str]()
     values = [value for file in own for value in vars(file).values()]
@@ -147,7 +151,7 @@ def evaluated(model: Any) -> Iterator[list[str]]:
 
 
 def _files_of(model: Any) -> list[ModuleType]:
-    """The Python modules of a user that define the classes of a network's parts, and those they import."""
+    """The user's Python modules that define the classes of a network's parts, and their imports."""
     waiting = {c.__module__ for m in model.modules() for c in type(m).__mro__}
     found = dict[str, ModuleType]()
     while waiting:
@@ -166,7 +170,7 @@ def _files_of(model: Any) -> list[ModuleType]:
 
 
 def _methods(values: list[Any]) -> Iterator[Any]:
-    """The functions of the classes among values."""
+    """The methods of the classes among `values`."""
     for value in values:
         if isinstance(value, type):
             bound = (classmethod, staticmethod)  # others may import a missing package when asked
@@ -174,9 +178,9 @@ def _methods(values: list[Any]) -> Iterator[Any]:
 
 
 def _holders(values: list[Any], depth: int = 5) -> Iterator[Any]:
-    """The dictionaries, lists and the like among values, and down to a depth those inside of them.
+    """The containers (dictionaries, lists ...) among `values` and inside them, down to a depth.
 
-    The attributes of an object, such as a cache of keys and values, are a dictionary.
+    The attributes of an object, such as a KV cache, count as a dictionary.
     """
     seen = set[int]()
     for _ in range(depth):
@@ -198,10 +202,10 @@ def _ids(holder: Any) -> list[int]:
 
 @contextlib.contextmanager
 def trained_as_by_its_code(model: Any, published: Set[str]) -> Iterator[list[str]]:
-    """Freeze the parameters that a module's own `train()` freezes; at the end all are as they were.
+    """Freeze the parameters that a module's own `train()` freezes; restore all parameters at the end.
 
-    A copy without values runs it, as it may merge weights. Yields a remark if that fails. `published`:
-    packages whose `train()` freezes nothing.
+    `train()` runs on a copy without values, because it may merge weights. Yields a list, with a remark if
+    that fails. `published`: packages whose `train()` freezes nothing.
     """
     every = (p for p in model.parameters() if not p.is_inference())  # which never learn
     before, failed = [(p, p.requires_grad) for p in every], list[str]()

@@ -1,6 +1,6 @@
 """The channel axis of PyTorch's tensors, and its transpositions.
 
-A transposition counts as a copy, whether PyTorch copies in it or in the operation that reads it. A
+A transposition counts as a copy, no matter if PyTorch copies in it or in the operation that reads it. A
 transposition that only turns an image into tokens or back, as around a layer norm, is a view.
 """
 
@@ -23,7 +23,7 @@ _MIXED = {"matmul", "unfold", "reduce", "gather"}
 
 
 class Layout:
-    """Knows the channel axis of tensors: 1 for an image, -1 for tokens."""
+    """Finds the channel axis of tensors: 1 for an image, -1 for tokens."""
 
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
@@ -63,7 +63,7 @@ class Layout:
         return next((self._axes[i] for i in known if len(tensors[i].shape) == len(shape)), None)
 
     def is_turned(self, tensor: int) -> bool:
-        """True if a tensor is, or is a view of, the result of a transpose or a slice."""
+        """True if a tensor is the result of a transpose or a slice, or a view of one."""
         for operation in reversed(self.builder.operations):
             if tensor in operation.outputs:
                 if operation.kind not in VIEWS:
@@ -73,10 +73,10 @@ class Layout:
 
 
 def as_product(equation: str) -> tuple[list[str], list[list[list[int]]], str] | None:
-    """The batched matrix product that PyTorch makes of an einsum; None if it makes none.
+    """The batched matrix product as which PyTorch runs an einsum; None if it runs the einsum otherwise.
 
-    Returns (labels of each operand; for each operand the axes joined into batch, rows and columns; labels
-    of the product, in order).
+    Returns (labels of each operand, axes of each operand joined into batch, rows and columns, labels of the
+    product in order).
     """
     terms, result = einsum_terms(equation)
     summed = sorted(set("".join(terms)) - set(result))
@@ -96,7 +96,7 @@ def as_product(equation: str) -> tuple[list[str], list[list[list[int]]], str] | 
 
 
 def joins(value: Any, groups: Sequence[Sequence[int]]) -> bool:
-    """True if PyTorch copies a tensor to join each group of its axes, at batch sizes above 1."""
+    """True if PyTorch must copy a tensor to join its axes by `groups`, at batch sizes above 1."""
     shape = [2 if n == 1 and axis == 0 else n for axis, n in enumerate(value.shape)]
     axes = [axis for group in groups for axis in group]
     turned = value.new_empty_strided(shape, value.stride()).permute(axes)
@@ -105,7 +105,7 @@ def joins(value: Any, groups: Sequence[Sequence[int]]) -> bool:
 
 
 def free_turns(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> list[Operation]:
-    """The operations, with a transpose to (N, C, T) as a view if an image or a convolution follows."""
+    """The operations; a transpose to (N, C, T) becomes a view if an image or a convolution follows."""
     images: set[int] = set()  # tensors that become an image
     turned = []
     for operation in reversed(operations):
@@ -122,7 +122,7 @@ def free_turns(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> li
 
 
 def in_channels_last(what: str, formats: Collection[Any]) -> Iterator[str]:
-    """Yield a remark if `what` is in channels last, as a graph does not store the memory format."""
+    """Yield a remark if `what` is in channels last, because a graph does not store the memory format."""
     import torch
 
     if torch.channels_last in formats:
@@ -135,7 +135,7 @@ def in_channels_last(what: str, formats: Collection[Any]) -> Iterator[str]:
 
 
 def formats_of(tensors: Iterable[Any]) -> set[Any]:
-    """The memory formats, channels_last or channels_last_3d, of tensors."""
+    """The memory formats of tensors, of channels_last and channels_last_3d."""
     import torch
 
     last = {4: torch.channels_last, 5: torch.channels_last_3d}

@@ -1,4 +1,4 @@
-"""Memory of a PyTorch module's tensors: the tensors that share it, and the time when it is freed."""
+"""Storages of a PyTorch module's tensors: the tensors that share a storage, and when it is freed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lolat.graph import GraphBuilder
 
 
 class Lifetimes:
-    """Follows the storages of tensors while a module's code runs, into the `storages` of a graph.
+    """Follows the storages of tensors while a module's code runs, and records them in a graph's `storages`.
 
-    A storage is freed when nothing refers to it any more: no variable of the code that runs, no argument of
-    a module that has not returned, no list.
+    A storage is freed when nothing refers to it any more: no variable of the running code, no argument of a
+    module that has not returned, no list.
     """
 
     def __init__(self, builder: GraphBuilder) -> None:
@@ -26,7 +26,7 @@ class Lifetimes:
         self.is_over = False
 
     def own(self, tensor: Any) -> None:
-        """Leave out the storage of a parameter or a buffer, which takes memory all the time."""
+        """Exclude the storage of a parameter or a buffer, which is never freed."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key not in self.alive:
@@ -35,10 +35,10 @@ class Lifetimes:
             weakref.finalize(storage, self.alive.pop, key, None).atexit = False
 
     def note(self, tensor: Any, index: int) -> None:
-        """Add the graph's tensor `index` to the storage of `tensor`, which may be new.
+        """Add the graph's tensor `index` to the storage of `tensor`; the storage may be new.
 
-        A tensor that grows with the batch is left out of a storage that does not: it is expanded, and may
-        be a copy at other batch sizes.
+        A tensor that grows with the batch is not added to a storage that does not grow: the tensor is
+        expanded, and may be a copy at other batch sizes.
         """
         storage = tensor.untyped_storage()
         key = storage._cdata
@@ -54,7 +54,7 @@ class Lifetimes:
             self.builder.storages.append((self.alive.pop(key), len(self.builder.tensors) - 1))
 
     def end(self) -> None:
-        """Note, after the module has returned, that storages alive now live to the end."""
+        """Record, after the module has returned, that the storages still alive live to the end."""
         self.is_over = True
         last = len(self.builder.tensors) - 1
         owned = {id(tensors) for tensors, _ in self.builder.storages}
@@ -74,7 +74,7 @@ def is_copied(op: str, before: Any, after: Any) -> bool:
 
 
 def leaves_of(result: Any) -> Iterator[Any]:
-    """The values that a network returns, in the containers that PyTorch knows and in dataclasses."""
+    """The values that a network returns, taken out of PyTorch's known containers and dataclasses."""
     for leaf in pytree.tree_leaves(result):
         if is_dataclass(leaf) and not isinstance(leaf, type):
             yield from leaves_of([getattr(leaf, field.name) for field in fields(leaf)])
@@ -83,7 +83,7 @@ def leaves_of(result: Any) -> Iterator[Any]:
 
 
 def held_by(values: Any, depth: int = 4) -> Iterator[Any]:
-    """The tensors in objects that a network returns, such as a cache of keys and values."""
+    """The tensors in objects that a network returns, such as a KV cache."""
     for value in values:
         parts = value
         if hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, type)):

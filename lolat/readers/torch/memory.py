@@ -1,4 +1,4 @@
-"""Bytes that a module's parameters and buffers take beyond those that its graph tells."""
+"""Bytes of a module's parameters and buffers beyond the bytes of its graph's weights."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from lolat.graph.network import ExtraBytes
 from lolat.graph.weights import weights_bytes
 
 LEAST, LEAST_BYTES = 0.01, 4096
-"""The least share of all bytes, and the least bytes, that are told: not the counters of normalizations."""
+"""Extra bytes below this share of all bytes, or below LEAST_BYTES, are ignored: counters of batch norms."""
 
 
 def tensors_of(model: Any) -> list[Any]:
-    """Return each tensor that a module holds: its parameters, its buffers, and plain attributes."""
+    """Return all tensors of a module: its parameters, its buffers, and plain attributes."""
     values = (value for module in model.modules() for value in vars(module).values())
     plain = (value for value in values if isinstance(value, torch.Tensor))
     return list({id(t): t for t in (*model.parameters(), *model.buffers(), *plain)}.values())
 
 
 def with_buffers(model: Any, module_tensors: Sequence[Any], graph: Graph) -> Graph:
-    """The graph with `extra_bytes`: of tables in buffers or attributes, integers, mixed data types.
+    """The graph with its `extra_bytes`, from tables in buffers or attributes, integers, mixed data types.
 
-    Weights that a known library quantizes have their bytes in the graph. In half precision a tensor of
-    fewer bytes, such as one in float8, stays as it is. `module_tensors`: the module's
-    tensors before its call (`tensors_of`), which may keep activations.
+    Weights that a known library quantizes have their bytes in the graph already. In half precision a tensor
+    of smaller elements, such as float8, keeps its type. `module_tensors`: the module's tensors
+    (`tensors_of`) before its call; the call may add activations.
     """
     if any("bits" in o.attributes for o in graph.operations):
         return graph

@@ -1,4 +1,4 @@
-"""PyTorch networks by name, from timm and torchvision, and by a configuration of transformers.
+"""Builds PyTorch networks by name from timm and torchvision, and from configurations of transformers.
 
 Weights are never downloaded. Unless a network is to run, they have a shape but no memory.
 """
@@ -40,12 +40,13 @@ ENCODER_TYPES = frozenset(
     ["bert", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "rembert",
      "roberta", "roformer", "xlm-roberta"]
 )  # fmt: skip
-"""Model types that transformers builds as decoders too; LoLat reads them as encoders, by this class."""
+"""Model types of encoders that transformers can also build as decoders; LoLat reads them as encoders."""
 
 
 def named(spec: str, size: Size, weights: bool) -> tuple[Any, str]:
-    """Return (network, name) of `timm:`, `torchvision:` or `transformers:`; the last with inputs, as a
-    pair.
+    """Return (network, name) for `timm:`, `torchvision:` or `transformers:`.
+
+    A network of transformers comes as a pair of network and inputs.
 
     Raises MissingPackageError without the package, NetworkError if it has no such network.
     """
@@ -64,13 +65,13 @@ LISTINGS = {
     "torchvision": "torchvision.models.list_models()",
 }
 _REGISTERED = re.compile(r"""(?m)^@register_model\b(?:\(name="(\w+)"\))?(?:.*\n)*?def (\w+)""")
-"""A network's registered name, if it has another one, and the name of its function."""
+"""Matches a network's function in timm or torchvision: its registered name, if given, and its own name."""
 
 
 def check_known(spec: str) -> None:
-    """NetworkError for a name that no source file of timm or torchvision has; told without PyTorch.
+    """Raise NetworkError for a name that no source file of timm or torchvision has; imports no PyTorch.
 
-    Nothing is refused if the package is imported already, as a user may have registered networks.
+    If the package is already imported, every name passes, because the user may have registered networks.
     """
     package, _, whole = spec.partition(":")
     name = whole.partition("?")[0].partition(".")[0]
@@ -94,10 +95,10 @@ def _built(spec: str, make: Callable[[], Any], weights: bool) -> Any:
 
 
 def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
-    """A network of timm with the size and classes of its tag.
+    """A network of timm, with the input size and the number of classes of its tag.
 
-    `?reparameterized` behind the name merges the branches of RepVGG and its like, as timm's benchmarks do;
-    `?eager` takes attention apart into single operations, as versions of timm before 2023 ran it;
+    `?reparameterized` after the name merges the branches of RepVGG and similar networks, as timm's
+    benchmarks do; `?eager` runs attention as single operations, as versions of timm before 2023 did;
     `?half_group_norm` leaves group norms in half precision under autocast, as timm's fast_group_norm does.
     """
     timm = import_package("timm")
@@ -222,7 +223,7 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
 
 
 def _of_class(kind: Any, settings: Any) -> Any:
-    """Build a network of an Auto class, or of a class that reads the settings or a part of them."""
+    """Build a network from its settings. `kind`: an Auto class, or a class for (part of) the settings."""
     if hasattr(kind, "from_config"):
         return kind.from_config(settings)
     reads = kind.config_class
@@ -239,8 +240,9 @@ def _of_class(kind: Any, settings: Any) -> Any:
 def _inputs_of(model: Any) -> dict[str, Any]:
     """Inputs of a network of transformers: an image or its frames, sound, or at most 512 tokens.
 
-    Sound is 30 s for Whisper and 1 s for others. A decoder beside an encoder gets at most 512 tokens too. A
-    network that compares images and texts gets both. One that generates text gets no image.
+    Sound lasts 30 s for Whisper and 1 s for other networks. The decoder of an encoder-decoder gets at most
+    512 tokens too. A network that compares images and texts gets both; one that generates text gets no
+    image.
     """
     torch, settings, inputs = import_torch(), model.config, dict[str, Any]()
     name, dtype = model.main_input_name, model.dtype
@@ -340,9 +342,10 @@ def import_package(name: str) -> Any:
 
 
 def load_torchvision() -> None:
-    """Import torchvision, which timm and transformers need, even if its compiled part does not load.
+    """Import torchvision, which timm and transformers need, even if its compiled operators do not load.
 
-    That happens with another build than PyTorch's. No network needs the operators that are defined instead.
+    They do not load if the builds of torchvision and PyTorch differ. Placeholders are defined then, which
+    no network calls.
     """
     try:
         importlib.import_module("torchvision")
@@ -357,7 +360,7 @@ def load_torchvision() -> None:
 # ---- A network without its weights.
 
 SMALL = 4096
-"""Most elements of a parameter that is filled, because a constructor may read a few numbers."""
+"""Parameters with at most this number of elements are filled, because a constructor may read them."""
 _RANDOM = frozenset(["normal_", "uniform_"])
 
 
@@ -365,19 +368,19 @@ _LEAVING = frozenset([
     "__bool__", "__float__", "__index__", "__int__", "__array__", "item", "tolist", "numpy", "nonzero",
     "masked_select", "unique", "argwhere",
 ])  # fmt: skip
-"""Functions whose result is no tensor, or one whose size depends on values."""
+"""Functions whose result is not a tensor, or a tensor whose size depends on values."""
 
 
 class _WeightsReadError(BaseException):
-    """A function that builds a network looks at weights that were not filled."""
+    """A function that builds a network reads weights that were not filled."""
 
 
 def without_weights(make: Callable[[], Any]) -> Any:
-    """Call `make`, which builds a network, without filling its large weights; no GPU is needed.
+    """Call `make`, which builds a network, without filling its large weights and without a GPU.
 
-    Operations that change a large parameter in place, or fill a large tensor at random, are skipped.
-    Drawing weights takes most of the time, and memory that is not written takes none. If `make` looks at
-    such values, as structured pruning does, it is called again and fills them.
+    In-place operations on a large parameter, and random fills of a large tensor, are skipped: this saves
+    most of the time, and memory that is never written is not allocated. If `make` reads such values, as
+    structured pruning does, it is called again and fills them.
     """
     torch = import_torch()
     from lolat.readers.torch.patches import OnCpu

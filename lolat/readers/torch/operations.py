@@ -25,7 +25,7 @@ Rule = Callable[[AtenOperation], list[int]]
 
 
 def write(operation: AtenOperation) -> list[int]:
-    """Append an operation to the graph; returns the graph's tensors of its results."""
+    """Append an operation to the graph; return the graph's tensors of its results."""
     if rule := RULES.get(operation.op):
         return rule(operation)
     name = operation.op if "." in operation.op else f"aten.{operation.op}"
@@ -65,7 +65,7 @@ def _padding(amounts: tuple[int, ...], *sizes: tuple[int, ...]) -> Any:
 
 
 def _linear(o: AtenOperation) -> list[int]:
-    """A dense layer; if the network computes the weights, a product of activations and its bias."""
+    """A dense layer; if the network computes the weights, a product of activations and an addition."""
     (*rows, features), bias = o.get("weight").shape, o.get("bias") is not None
     if o.operand("weight") not in o.writer.constants:
         product = o.write("matmul", o.operands[:2], contracted=features)
@@ -90,7 +90,7 @@ def _dynamic_linear(o: AtenOperation) -> list[int]:
 
 
 def _experts(o: AtenOperation) -> list[int]:
-    """The experts of a mixture: dense layers side by side; each row of the input goes through one."""
+    """The experts of a mixture: parallel dense layers; each row of the input passes through one expert."""
     weight = o.get("mat2") if o.get("weight") is None else o.get("weight")
     experts, in_features, out_features = weight.shape
     sizes = {"in_features": in_features, "out_features": out_features, "bias": False}
@@ -112,7 +112,7 @@ def _matmul(o: AtenOperation) -> list[int]:
 
 
 def _einsum(o: AtenOperation) -> list[int]:
-    """A product; transposes for operands that PyTorch copies to join axes, and for a turned result."""
+    """A product, with transposes for operands that PyTorch copies and for a permuted result."""
     values, equation = o.get("tensors"), str(o.get("equation"))
     inputs, found = [i for i in map(o.tensor, values) if i is not None], as_product(equation)
     if found is None:
@@ -140,13 +140,13 @@ BY_CUDNN = (
     "most GPUs; where it prefers cuDNN's (Hopper, Blackwell) this is faster"
 )
 _WHOLE = 1024
-"""Most steps of a causal attention that takes about as long as a full attention."""
+"""Up to this number of steps, causal attention takes about as long as full attention."""
 
 
 def _attention(o: AtenOperation) -> list[int]:
-    """Attention: one operation on (batch, heads, steps, size); boolean masks are no operands, as in Keras.
+    """Attention: one operation on (batch, heads, steps, size). Boolean masks are not operands, as in Keras.
 
-    PyTorch runs several operations for other ranks, and if code turns fused kernels off (`sdpa_kernel`).
+    For other ranks, and if code turns fused kernels off (`sdpa_kernel`), PyTorch runs several operations.
     """
     from torch.backends import cuda
 
@@ -181,9 +181,9 @@ def _attention(o: AtenOperation) -> list[int]:
 
 
 def _embedding(o: AtenOperation) -> list[int]:
-    """Rows of a table, or a result for each bag of rows: an embedding_bag stores no single rows.
+    """An embedding: rows of a table, or for embedding_bag one result per bag, without storing single rows.
 
-    With the mode `max` (2), it also writes the row of each result.
+    An embedding_bag with mode `max` (2) also writes the row of each result.
     """
     rows, features = o.get("weight").shape
     others = [i for i in o.operands if i not in o.writer.constants]
@@ -198,8 +198,8 @@ _RECURRENT = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "simple_rnn", "rnn_relu"
 def _recurrent(o: AtenOperation) -> list[int]:
     """An operation for each layer and direction; the results of two directions are concatenated.
 
-    Each has two vectors of biases in PyTorch; Keras' LSTM and simple RNN have one. An LSTM may project its
-    state to fewer features (`proj_size`).
+    Each operation has two bias vectors in PyTorch; Keras' LSTM and simple RNN have one. An LSTM may project
+    its state to fewer features (`proj_size`).
     """
     params, kind, writer = o.get("params"), _RECURRENT[o.op], o.writer
     biased, layers = bool(o.get("has_biases")), int(o.get("num_layers", 0))
@@ -250,7 +250,7 @@ def _slice(o: AtenOperation) -> list[int]:
 
 
 def _expand(o: AtenOperation) -> list[int]:
-    """A view; one that repeats elements, at some batch size, is noted in `Layout.expanded`."""
+    """A view. If it repeats elements, at any batch size, it is recorded in `Layout.expanded`."""
     source = o.operands[0]
     grows = for_batch(o.op, o.arguments) and not o.writer.builder.tensors[source].batched
     same = prod(o.shapes[0]) == o.writer.elements(source) and not grows
@@ -258,7 +258,7 @@ def _expand(o: AtenOperation) -> list[int]:
 
 
 def _view(o: AtenOperation, source: int, owner: int | None = None, **parameters: Any) -> list[int]:
-    """A view of a tensor; `owner`: the tensor with its elements, if it repeats them."""
+    """A view of a tensor; `owner`: the tensor that stores the elements, if the view repeats them."""
     owner = o.layout.expanded.get(source, owner)
     made = o.write("reshape", [source], **parameters)
     o.layout.expanded.update({made[0]: owner} if owner is not None else {})
@@ -274,7 +274,7 @@ def _repeated(o: AtenOperation, view: int, shape: tuple[int, ...]) -> int:
 
 
 FILLS = frozenset(["zeros", "ones", "full", "new_zeros", "new_ones", "new_full"])
-"""Operations that fill a tensor with one value. Such a tensor is a constant, so its time is not counted."""
+"""Operations that fill a tensor with one value. The tensor is a constant, so its time is not counted."""
 
 
 def for_batch(op: str, arguments: Mapping[str, Any], reads: bool = True) -> bool:
@@ -304,7 +304,7 @@ def _pad(o: AtenOperation) -> list[int]:
 
 
 def _pool(o: AtenOperation) -> list[int]:
-    """A pooling with a window."""
+    """A pooling with a fixed window."""
     spatial = int(o.op.partition("pool")[2][0])
     kernel = sizes_of(o.get("kernel_size"), spatial)
     strides = sizes_of(o.get("stride") or kernel, spatial)
@@ -362,12 +362,12 @@ def _hardtanh(o: AtenOperation) -> list[int]:
 
 
 def _extreme(o: AtenOperation) -> list[int]:
-    """max or min: a reduction of one tensor, or element-wise on two."""
+    """max or min: a reduction of one tensor, or an element-wise operation on two."""
     return o.write(f"{o.op}imum" if "other" in o.arguments else "reduce")
 
 
 def _dropout(o: AtenOperation) -> list[int]:
-    """A dropout with its rate; a view at inference, unless the code drops elements then too."""
+    """A dropout with its rate; a view, unless the code also drops elements at inference."""
     rate = o.get("p")
     if not (isinstance(rate, int | float) and 0 < rate < 1):
         return o.write("dropout")
@@ -378,14 +378,14 @@ def _dropout(o: AtenOperation) -> list[int]:
 
 
 def _batch_norm(o: AtenOperation) -> list[int]:
-    """A batch norm; by the statistics of the batch at inference it counts as an instance norm."""
+    """A batch norm; if it uses the batch's statistics at inference, it counts as an instance norm."""
     if o.get("training"):
         return _norm(o, "instance_norm", of_batch=True)
     return _norm(o, "instance_norm" if o.get("use_input_stats") else "batch_norm")
 
 
 def _norm(o: AtenOperation, kind: str = "", **parameters: Any) -> list[int]:
-    """A normalization; `kind`: "" for that of its name."""
+    """A normalization; `kind`: "" for the kind that its name says."""
     kind = kind or KIND_OF[normalized(o.op)]
     given = sum(o.get(name) is not None for name in ("weight", "bias"))
     return o.write(kind, **affine(kind, given), **parameters)
@@ -402,14 +402,14 @@ def _mean(o: AtenOperation) -> list[int]:
 
 
 def _softmax(o: AtenOperation) -> list[int]:
-    """A softmax; for a result in float32, PyTorch converts bfloat16 before it, and float16 inside it."""
+    """A softmax; for a float32 result PyTorch converts bfloat16 before it, and float16 inside it."""
     is_wide = o.dtype == "float32" and str(o.get("self").dtype) == "torch.bfloat16"
     inputs = o.writer.write(o.call("cast", o.operands, o.shapes)) if is_wide else None
     return o.write(o.op, inputs)
 
 
 def _logsumexp(o: AtenOperation) -> list[int]:
-    """A logarithm of summed exponentials, in the passes over its tensor that PyTorch makes."""
+    """A logsumexp, as the single passes over its tensor that PyTorch runs."""
     whole, write = o.writer.shape(o.operands[0]), o.writer.write
     largest = write(o.call("max", o.operands, o.shapes))
     less = write(o.call("subtract", [*o.operands, *largest], [whole]))
@@ -425,7 +425,7 @@ def _cast(o: AtenOperation) -> list[int]:
 
 
 def _reshaped(o: AtenOperation) -> list[int]:
-    """A view in another shape; an expanded tensor is copied if PyTorch cannot view it so."""
+    """A view in another shape; an expanded tensor is copied if PyTorch cannot view it in this shape."""
     source = o.operands[:1]
     if source[0] in o.layout.expanded:
         joins = o.op in ("reshape", "flatten") and o.shapes[0][0] != 1  # the batch and another axis
@@ -492,5 +492,5 @@ NEVER_FOLDED = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} linear einsum".split()) |
 
 
 def is_known(op: str) -> bool:
-    """True if an operation has a rule or a kind; any other is taken apart into smaller operations."""
+    """True if an operation has a rule or a kind; other operations are decomposed into smaller ones."""
     return op in RULES or op in NAMES or normalized(op) in KIND_OF

@@ -1,4 +1,4 @@
-"""Parameters of a PyTorch module: the operations that read them, and those that are trained."""
+"""Assigns the parameters of a PyTorch module to operations, and marks which parameters are trained."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lolat.readers.torch.running import Running
 from lolat.readers.torch.tensors import Tensors
 
 Key = tuple[int, int, int]
-"""A parameter, or a part of one: elements, offset, id."""
+"""(elements, storage offset, id) of a parameter or a part of it."""
 
 
 class Ledger:
-    """Elements of parameters that operations have; a parameter of several operations counts once.
+    """Counts the elements of parameters in operations' weights; a shared parameter counts once.
 
-    `made_of`: constant -> ids and elements of the parameters that it is, or is computed from. `taken`: id
-    of a parameter -> its elements in operations; `inside`: -> those of them in computed weights; `cut`: ->
-    the result of the operation that computes weights of fewer elements from it.
+    `made_of`: constant -> {id: elements} of the parameters that it is, or is computed from. `taken`: id of
+    a parameter -> its elements in operations; `inside`: id -> its elements in computed weights; `cut`: id
+    -> the result of the operation that computes smaller weights from the parameter.
     """
 
     def __init__(self) -> None:
@@ -32,12 +32,12 @@ class Ledger:
         self.cut: dict[int, int] = {}
 
     def parts(self, constants: Iterable[int]) -> dict[int, int]:
-        """Ids and elements of the parameters that some constants are, or are computed from."""
+        """{id: elements} of the parameters that some constants are, or are computed from."""
         every = [self.made_of[i] for i in constants if i in self.made_of]
         return {key: elements for one in every for key, elements in one.items()}
 
     def take(self, parts: Mapping[int, int], room: int, result: int = -1) -> int:
-        """Put parameters into weights of `room` elements; return how many elements were in none before."""
+        """Assign parameters to weights of `room` elements; return the number of newly assigned elements."""
         found = 0
         for key, elements in parts.items():
             new = max(min(elements - self.taken[key], room - found), 0)
@@ -52,10 +52,10 @@ class Ledger:
 class Parameters:
     """The parameters that a trace uses, and the weights that its operations compute from parameters.
 
-    `trained`: elements of trained parameters; `every`: of all, and of buffers; `still`: frozen constants;
-    `computed`: constants computed from others; `aside`: number of elements computed so; `anew`: number of
-    operations with such weights; `learned`: (id of a parameter, tensors that its operation writes, True if
-    they give it a gradient); `asked`: results whose gradient the code asks for (requires_grad_).
+    `trained`: ledger of trained parameters; `every`: ledger of all parameters and buffers; `still`: frozen
+    constants; `computed`: constants computed from others; `aside`: number of their elements; `anew`: number
+    of operations with computed weights; `learned`: (id of a parameter, tensors that its operation writes,
+    True if they give it a gradient); `asked`: results whose gradient the code requests (requires_grad_).
     """
 
     def __init__(self, modules: Mapping[Any, str], tensors: Tensors, running: Running) -> None:
@@ -75,7 +75,7 @@ class Parameters:
         self._bare: set[int] = set()  # results of normalizations without parameters
 
     def own(self, value: Any) -> int:
-        """Add the constant of a tensor that no operation wrote, which may be a parameter."""
+        """Add a constant for a tensor that no operation wrote, maybe a parameter; return its index."""
         made, elements = self.tensors.constant(value), {id(value): value.numel()}
         if isinstance(value, torch.nn.Parameter):
             self.every.made_of[made] = elements
@@ -86,13 +86,13 @@ class Parameters:
         return made
 
     def _train(self, constant: int, parameters: dict[int, int]) -> None:
-        """Note the ids and elements of the trained parameters that a constant is, or is computed from."""
+        """Record {id: elements} of the trained parameters that a constant is, or is computed from."""
         self.trained.made_of[constant] = parameters
         if not self.writer.shape(constant):
             self.writer.scalars.add(constant)
 
     def compute(self, constant: int, op: str, sources: Sequence[int], is_view: bool) -> None:
-        """Note that an operation computed a constant from others."""
+        """Record that an operation computed a constant from other constants."""
         made_of = [] if op.startswith("new_") else sources
         learned = [] if self.running.stops(op) else made_of
         if parts := self.trained.parts(learned):
@@ -106,11 +106,10 @@ class Parameters:
         self, start: int, named: Mapping[str, Any], sources: Sequence[int], written: list[int],
         grows: bool,
     ) -> None:  # fmt: skip
-        """Give the operations from position `start` on, which write the tensors `written`, their
-        parameters.
+        """Assign parameters to the operations from position `start` on, which write the tensors `written`.
 
-        `named`: the arguments of PyTorch's operation, with the tensors `sources`; `grows`: its result does
-        with the batch.
+        `named`: the arguments of PyTorch's operation; `sources`: the tensors among them; `grows`: True if
+        its result grows with the batch.
         """
         weights = self._weights(sources, start)
         owned = self._parameters(named, weights, start)
@@ -140,11 +139,11 @@ class Parameters:
     def _mark(
         self, start: int, owned: Sequence[tuple[Key, bool]], is_fixed: bool, weights: Sequence[int]
     ) -> None:
-        """Mark the operations from position `start` on: how many parameters are trained, if not all.
+        """Store in operations from `start` on their number of trained parameters, unless all train.
 
-        `owned`: their parameters; `is_fixed`: True if none of their `weights` is trained. A computed weight
-        has the trained parameters in it that no operation before has. A checkpointed part is marked
-        too.
+        `owned`: their parameters; `is_fixed`: True if none of their `weights` is trained. Trained
+        parameters inside a computed weight count for the first operation that uses them. A checkpointed
+        part is marked too.
         """
         trained = sum(key[0] for key, is_learned in owned if is_learned)
         rest = sum(key[0] for key, _ in owned) - trained
@@ -177,9 +176,9 @@ class Parameters:
             )
 
     def _count(self, owned: Sequence[tuple[Key, bool]], computed: Set[int]) -> int | None:
-        """The number of an operation's parameters if its weights are `computed` from fewer; else None.
+        """The number of an operation's parameters, if its `computed` weights have more elements; else None.
 
-        `owned`: the parameters that it reads. Those that an operation before has are not in the number.
+        `owned`: the parameters that it reads. Parameters of earlier operations are not counted again.
         """
         taken = self.every.taken
         for key, _ in owned:
@@ -203,10 +202,10 @@ class Parameters:
     def _parameters(
         self, named: Mapping[str, Any], weights: Sequence[int], start: int
     ) -> list[tuple[Key, bool]]:
-        """The parameters of the operation from position `start` on, and True for each that is learned.
+        """The parameters of the operation at position `start`, as (key, True if the parameter is trained).
 
-        A buffer among its `weights` is a parameter that is not learned. What a kernel multiplies, such as
-        learned queries, is an operand and none of its parameters.
+        A buffer among its `weights` is a parameter that is not trained. A tensor that the kernel
+        multiplies, such as learned queries, is an operand and not a parameter.
         """
         new = self.writer.builder.operations[start:]
         multiplied = {i for o in new if o.kind in kinds.KERNELS for i in o.inputs}
@@ -229,10 +228,10 @@ class Parameters:
         return found
 
     def _mark_autocast(self, start: int, named: Mapping[str, Any]) -> None:
-        """Mark operations from position `start` on, where autocast is turned off or keeps no copy.
+        """Mark operations from `start` on for which autocast is off, or caches no half-precision kernel.
 
-        Where it is off, products are `wide`, but for sums of one (angles), and others keep the data types
-        of their inputs; else products may be `recast`.
+        With autocast off, products are `wide`, except outer products (angles of positions), and other
+        operations keep the data types of their inputs. With autocast on, products may be `recast`.
         """
         operations = self.writer.builder.operations
         for i, o in enumerate(operations[start:], start):
@@ -246,11 +245,11 @@ class Parameters:
                 operations[i] = o.changed(autocast="")
 
     def _is_recast(self, operation: Operation, named: Mapping[str, Any]) -> bool:
-        """True if autocast keeps no copy in half precision of an operation's kernel.
+        """True if autocast converts an operation's kernel to half precision in each call, uncached.
 
-        It keeps those of whole parameters that require a gradient (cached_cast in ATen/autocast_mode.cpp).
-        Passed over are kernels that each call computes, as their computation is, and those of recurrent
-        layers, which cuDNN copies in any case.
+        It caches kernels that are whole parameters with a gradient (cached_cast in ATen/autocast_mode.cpp).
+        False for kernels that the network computes, and for recurrent layers, whose kernels cuDNN always
+        copies.
         """
         is_copied = operation.kind in kinds.KERNELS - kinds.GATES.keys()
         if not is_copied or "bits" in operation.attributes:
@@ -264,7 +263,7 @@ class Parameters:
         return not kernel.requires_grad or len(self.tensors.viewed(kernel)) > 1
 
     def is_whole(self, outputs: Sequence[int]) -> bool:
-        """True if all weights that some outputs need are trained, wherever they are used."""
+        """True if all weights that `outputs` depend on are trained in all their uses."""
         needed, reached = self.writer.reached(outputs)
         still = any(
             not (needed.isdisjoint(written) or (yes and not reached.isdisjoint(written)))
@@ -273,10 +272,10 @@ class Parameters:
         return not (still or any(not needed.isdisjoint(one) for one in self._fixed))
 
     def free(self) -> list[tuple[int, tuple[int, ...]]]:
-        """(elements in no operation's weights, constants computed from it) of each trained parameter.
+        """Each trained parameter outside of weights: (elements in no operation, constants made from it).
 
-        If a parameter has more elements than the weights computed from it, the result of their operation
-        stands for the constants.
+        If a parameter has more elements than the weights computed from it, the result of the operation that
+        computes them stands for the constants.
         """
         trained, every = self.trained, self.every
         found: dict[int, tuple[int, list[int]]] = {}
@@ -290,7 +289,7 @@ class Parameters:
         return [(elements, tuple(constants)) for elements, constants in found.values()]
 
     def _hand_over(self, outputs: Sequence[int]) -> None:
-        """Move a shared parameter to its first use with a gradient, if its first use has none."""
+        """Assign a shared parameter to its first use with a gradient, if its first use has no gradient."""
         _, reached = self.writer.reached(outputs)
         every = self.writer.builder.operations
         for uses in self._uses.values():
@@ -304,7 +303,7 @@ class Parameters:
                     every[i] = every[i].changed(tied=None)
 
     def mark_parts(self, outputs: Sequence[int]) -> None:
-        """Mark operations with a gradient, and those without, in a network trained in part."""
+        """Mark operations with and without a gradient in a partly trained network."""
         self._hand_over(outputs)
         every = self.writer.builder.operations
         for i, o in enumerate(every):

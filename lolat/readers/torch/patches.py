@@ -56,9 +56,9 @@ def _is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> 
 
 
 def _masks_as_run() -> Any:
-    """Let transformers' decoders make no mask and no copies of keys for each head, as when they are run.
+    """Make transformers' decoders run as usual: without an attention mask or copies of keys for each head.
 
-    They would make both while they are exported, and if they looked for several texts in a sequence.
+    While a decoder is exported, or searches a sequence for several texts, it makes both.
     """
     masks: Any = sys.modules.get("transformers.masking_utils")
     without = {"is_torchdynamo_exporting": bool, "find_packed_sequence_indices": lambda _: None}
@@ -67,17 +67,17 @@ def _masks_as_run() -> Any:
 
 
 def _replaced(holder: Any, name: str, own: Callable[..., Any]) -> Any:
-    """A context in which this thread calls `own` for a function of the framework."""
+    """A context in which this thread calls `own` in place of the function `name` of the framework."""
     return mock.patch.object(holder, name, in_this_thread(own, getattr(holder, name)))
 
 
 @contextlib.contextmanager
 def _backward_watched(parameters: Parameters) -> Iterator[None]:
-    """Note the parts of a backward pass of a user's own: torch.autograd.Function, hooks of saved tensors.
+    """Record user code for the backward pass: autograd Functions, saved-tensor hooks, requested gradients.
 
-    Results whose gradient the code asks for are `asked`; a parameter is frozen and trained as
-    asked. Inside of a Function gradients cannot be turned off: they go through its backward method.
-    Gradients by torch.func fail as those by torch.autograd.grad do, as nothing is recorded.
+    Results whose gradient the code requests become `asked`; parameters are frozen or trained as the code
+    requests. Inside a Function gradients cannot be turned off: they pass through its backward method.
+    torch.func fails like torch.autograd.grad, because nothing is recorded for a backward pass.
     """
     apply = vars(torch.autograd.Function)["apply"]
     hooks: Any = torch.autograd.graph.saved_tensors_hooks
@@ -123,9 +123,9 @@ def _backward_watched(parameters: Parameters) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _autocast_watched(builder: GraphBuilder, running: Running) -> Iterator[None]:
-    """Note each torch.autocast that lasts, and whether it is enabled.
+    """Record each torch.autocast context that is active, and whether it is enabled.
 
-    Without a GPU PyTorch turns every autocast of CUDA off.
+    Needed because without a GPU PyTorch disables every autocast of CUDA.
     """
     init, enter, leave = (vars(torch.autocast)[f"__{n}__"] for n in ("init", "enter", "exit"))
 
@@ -156,7 +156,7 @@ def _autocast_watched(builder: GraphBuilder, running: Running) -> Iterator[None]
 
 @contextlib.contextmanager
 def watched(parameters: Parameters) -> Iterator[None]:
-    """Note, in the state of the code, its torch.utils.checkpoint, torch.no_grad and the like."""
+    """Record the checkpoints, no_grad and autocast of the code in `parameters.running`."""
     running, builder = parameters.running, parameters.writer.builder
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
     enable = torch._C._set_grad_enabled
@@ -208,9 +208,10 @@ def watched(parameters: Parameters) -> Iterator[None]:
 
 
 class _Compiling:
-    """A flag of torch.compiler: true to libraries, which then do not look at the values of tensors.
+    """A flag of torch.compiler: true for libraries, which then do not read the values of tensors.
 
-    It is false to a user's own code, whose eager branch is read; `warnings` get a remark on the other one.
+    It is false for a user's own code: its eager branch is read, and `warnings` get a remark on the other
+    branch.
     """
 
     def __init__(self, warnings: list[str]) -> None:
@@ -228,13 +229,13 @@ class _Compiling:
     __ror__, __rand__ = __or__, __and__
 
     def _for(self, asking: Mapping[str, Any]) -> bool:
-        """The flag for code of a module with these globals; other threads are not read."""
+        """The flag for code of the module with globals `asking`; False in other threads."""
         is_read = threading.get_ident() == self.thread
         return is_read and not _noted(READ_AS_EAGER, self.warnings, asking)
 
 
 def _noted(remark: str, warnings: list[str], asking: Mapping[str, Any]) -> bool:
-    """Return whether code of a module with these globals is a user's; the `warnings` then get a remark."""
+    """Return whether the module with globals `asking` is the user's; then add `remark` to `warnings`."""
     if str(asking.get("__name__", "")).partition(".")[0] in {*LIBRARIES, "lolat"}:
         return False
     if remark not in warnings:
@@ -244,7 +245,7 @@ def _noted(remark: str, warnings: list[str], asking: Mapping[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def _compiled_watched(whole: Any, builder: GraphBuilder) -> Iterator[None]:
-    """Note how many functions and modules that run are compiled by torch.compile, but for the `whole`."""
+    """Count the functions and modules compiled by torch.compile that run, except the `whole` network."""
     wrapping: Any = importlib.import_module("torch._dynamo.eval_frame")
     by_stance, parts = wrapping._callback_from_stance, dict[int, Any]()
 
@@ -262,10 +263,10 @@ def _compiled_watched(whole: Any, builder: GraphBuilder) -> Iterator[None]:
 
 @contextlib.contextmanager
 def eagerly(model: Any, builder: GraphBuilder) -> Iterator[None]:
-    """Silence PyTorch, and turn off its compiler and its fused encoder layer.
+    """Silence PyTorch, and turn off its compiler and its fused encoder layer, inside this context.
 
-    Output of the network goes to stderr. `builder`: of the model's graph, which gets a remark if its code
-    asks whether it is compiled, or if parts of it are.
+    Output of the network goes to stderr. `builder`: builds the model's graph, which gets a remark if the
+    code asks whether it is compiled, or if parts of the model are compiled.
     """
     attention = torch.backends.mha
     with contextlib.ExitStack() as stack:
@@ -290,9 +291,9 @@ def eagerly(model: Any, builder: GraphBuilder) -> Iterator[None]:
 
 
 class OnCpu(TorchFunctionMode):
-    """Keeps on the CPU what code puts on a GPU (`.cuda()`): a network is read without one.
+    """Keeps tensors on the CPU that code moves to a GPU (`.cuda()`): a network is read without a GPU.
 
-    `warnings` get a remark if a user's code asks a tensor where it is; `transfers` follows the copies.
+    `warnings` get a remark if user code asks for a tensor's device; `transfers` follows the copies.
     """
 
     def __init__(
@@ -318,6 +319,6 @@ class OnCpu(TorchFunctionMode):
 
 
 def _on_cpu(value: Any) -> Any:
-    """An argument; the CPU if it is a GPU, or the number of one."""
+    """The argument, or the CPU if the argument is a GPU or the number of a GPU."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return "cpu" if is_number or str(value).startswith("cuda") else value

@@ -1,4 +1,4 @@
-"""Checks that the positions which PyTorch code counts are rows of the tables in which it looks them up."""
+"""Checks that the positions that PyTorch code computes exist in the tables where it looks them up."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lolat.parameters import LENGTH
 
 _SAME = {"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "repeat", "t", "transpose",
          "permute", "clone", "_to_copy", "to", "detach", "alias"}  # fmt: skip
-"""Operations whose result has the largest value of their first operand."""
+"""Operations whose result has the same largest value as their first operand."""
 
 
 class PositionError(IndexError):
-    """A table of positions lacks `rows` that are looked up; `remedy` for the user."""
+    """A table of positions is `rows` rows too short for a look-up; `remedy`: the advice to the user."""
 
     remedy = f"expected {arg(LENGTH)} or a table for as many positions"
 
@@ -27,15 +27,17 @@ class PositionError(IndexError):
 
 
 class Positions:
-    """The largest values of whole numbers by tensor: those from torch.arange, and the numbers that RoBERTa
-    and its like give to tokens, which are counted as no padding; tensors that are read have none.
+    """Follows the largest value of integer tensors from the code that computes positions.
+
+    Known are results of torch.arange, and the positions that RoBERTa and similar networks count from tokens
+    that are not padding. Inputs of the network have no known values.
     """
 
     def __init__(self) -> None:
         self.largest: Any = WeakTensorKeyDictionary()
 
     def follow(self, op: str, named: Mapping[str, Any], result: Any) -> None:
-        """Note the largest value of an operation's result; PositionError if a table has no such row."""
+        """Record the largest value of an operation's result; PositionError for a row beyond a table."""
         for rows, positions in _looked_up(op, named):
             if (
                 isinstance(positions, torch.Tensor)
@@ -68,7 +70,7 @@ class Positions:
 
 
 def _looked_up(op: str, named: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
-    """Yield the numbers of rows of tables, and the tensors with positions that an operation reads there."""
+    """Yield (number of rows of a table, tensor with the positions that an operation looks up in it)."""
     if op == "embedding":
         yield len(named["weight"]), named["indices"]
     elif op == "index_select":

@@ -1,4 +1,4 @@
-"""PyTorch network -> Graph, from one call of the module at batch size 1 on tensors without values.
+"""Reads a PyTorch network into a Graph by one call at batch size 1 on tensors without values.
 
 Nothing is computed, so neither weights nor activations need memory. Shapes are PyTorch's own, channels
 first. A tensor that depends on parameters alone (gathered position biases, a mask) is a constant operand,
@@ -32,11 +32,11 @@ _QUANTIZED = re.compile(
     r"torch\.ao\.nn\.(intrinsic\.)?quantized\.(?!dynamic\.modules\.linear\.|.*(PackedParams|FloatFunctional)$)"
     r"|torchao\.|bitsandbytes\."
 )
-"""Classes of layers and parameters that are not read; a dynamic Linear is."""
+"""Pattern of quantized classes that cannot be read; a dynamically quantized Linear can."""
 
 
 def import_torch() -> Any:
-    """PyTorch; MissingPackageError when it is missing."""
+    """Import and return torch; MissingPackageError if it is not installed."""
     try:
         import torch
     except ImportError as error:
@@ -57,12 +57,12 @@ def read_model(
 ) -> Graph:
     """Read an `nn.Module` into a Graph.
 
-    `input_size`: None for what the module says; H for H x H (or H steps) with the module's own channels; a
-    whole shape without the batch; several shapes. `example`: inputs to call it with: a tensor, a tuple or
-    a dict of them, of `input_size` if that is given. Their first axis is the batch; the second one, if the
-    module's layers take steps first. The module is read as in evaluation mode, with the parameters that
-    it trains after `train()`, and stays as it is. `is_own`: True for the user's, which run with what the
-    process sets. Raises NetworkError.
+    `input_size`: None for the module's own size; H for H x H (or H steps) with the module's own channels; a
+    whole shape without the batch; several shapes. `example`: inputs to call it with: a tensor, a tuple or a
+    dict of tensors, resized to `input_size` if that is given. Their first axis is the batch, or the second
+    if the module's layers take steps first. The module is read in evaluation mode, with the parameters that
+    it trains after `train()`, and stays unchanged. `is_own`: True for the user's module, to which the
+    settings of the process apply. Raises NetworkError.
     """
     import_torch()
     size = as_size(input_size)
@@ -84,7 +84,7 @@ def read_model(
 
 
 def _refuse(model: Any, example: Any) -> None:
-    """Raise NetworkError for a module, or inputs, whose operations or sizes are not there to be read."""
+    """Raise NetworkError for a module or inputs whose operations or sizes cannot be read."""
     import torch
 
     if any(t.is_nested for t in tensors_in(example)):
@@ -111,7 +111,7 @@ def _refuse(model: Any, example: Any) -> None:
 
 
 def _run_as(model: Any, example: Any) -> Iterator[str]:
-    """Remarks on how a module runs that a graph does not say: compiled, in training, in another layout."""
+    """Yield remarks on how a module runs that a graph does not store: compiled, in training, its layout."""
     from lolat.readers.torch.layout import formats_of, in_channels_last
 
     if hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None:
@@ -140,9 +140,9 @@ def _run_as(model: Any, example: Any) -> Iterator[str]:
 
 
 def _has_fused_path(layer: Any) -> bool:
-    """True for an encoder layer that PyTorch runs by one function in evaluation without gradients.
+    """True for an encoder layer that PyTorch runs as one fused function at inference without gradients.
 
-    The conditions are those of `nn.TransformerEncoderLayer.forward` that no call decides.
+    Checks the conditions of `nn.TransformerEncoderLayer.forward` that do not depend on the call.
     """
     from torch import nn
 
@@ -161,9 +161,9 @@ def _has_fused_path(layer: Any) -> bool:
 
 
 def _missing_kernels(model: Any) -> set[str]:
-    """The packages of fused kernels (mamba_ssm, fla) in whose place transformers runs its own code.
+    """The missing packages of fused kernels (mamba_ssm, fla), for which transformers runs its own code.
 
-    A function of transformers that stands in for a kernel knows its package, and whether that was found.
+    A function of transformers that replaces a kernel knows the kernel's package and whether it was found.
     """
     known = set[str]()
     modules = filter(None, {sys.modules.get(type(m).__module__) for m in model.modules()})
@@ -176,7 +176,7 @@ def _missing_kernels(model: Any) -> set[str]:
 
 
 def _in_tf32() -> Iterator[str]:
-    """A remark if the process lets PyTorch compute products of float32 in TF32."""
+    """Yield a remark if the process lets PyTorch compute float32 products in TF32."""
     import torch
 
     by_backend = getattr(torch.backends.cuda.matmul, "fp32_precision", "")  # since PyTorch 2.9
@@ -190,7 +190,7 @@ def _in_tf32() -> Iterator[str]:
 def _acts_in_training(module: Any) -> bool:
     """True if a module may compute something else in training.
 
-    A module of PyTorch's own does so if its code reads `training`; a dropout with the rate 0 never does.
+    A module of PyTorch does if its code reads `training`; a dropout with rate 0 never does.
     """
     names = getattr(getattr(type(module).forward, "__code__", None), "co_names", ())
     if type(module).__module__.startswith("torch.") and "training" not in names:
@@ -221,9 +221,9 @@ def _read(model: Any, name: str, size: Size, example: Any) -> Graph:
 
 
 def _with_steps_first(model: Any, example: Any) -> str:
-    """The first layer with batch_first=False, if an example has its steps first; else "".
+    """The first layer with batch_first=False, if `example` has its steps on the first axis; else "".
 
-    It has one sample on its second axis, or a mask of (steps, steps) beside it.
+    The example has steps first if its second axis has length 1, or if it comes with a (steps, steps) mask.
     """
     shapes = [tuple(t.shape) for t in tensors_in(example)]
     steps = shapes[0][0] if shapes and len(shapes[0]) == 3 else 0
@@ -239,7 +239,7 @@ def _with_steps_first(model: Any, example: Any) -> str:
 
 
 def _first_axis(example: Any) -> Iterator[str]:
-    """A remark if the first axis of an example, which is the batch, has more than one element."""
+    """Yield a remark if the first axis of an example, the batch, has more than one element."""
     shapes = [tuple(t.shape) for t in tensors_in(example) if t.dim()]
     if any(s[0] > 1 for s in shapes):
         yield (
@@ -250,7 +250,7 @@ def _first_axis(example: Any) -> Iterator[str]:
 
 
 def _as_image(model: Any, size: Size, graph: Graph) -> Iterator[str]:
-    """A remark if one number was taken for the side of an image, or for steps, and no layer says which."""
+    """Yield a remark if one number was read as an image's side or as steps, and no layer decides."""
     numbers, (kind, layer), (shape, *_) = size.numbers, first_layer(model), graph.input_sizes
     alone = "".join(f"{n:,} features are input_size=[({n},)] in Python" for n in numbers)
     if len(numbers) == 1 and not kind and len(shape) == 3:
@@ -262,7 +262,7 @@ def _as_image(model: Any, size: Size, graph: Graph) -> Iterator[str]:
 
 
 def _longer(model: Any, graph: Graph) -> Iterator[str]:
-    """A remark if there are more tokens than positions, which no shape tells."""
+    """Yield a remark if the input has more tokens than the network has positions."""
     inputs, most = [graph.tensors[i] for i in graph.inputs], most_positions(model)
     lengths = (t.shape[1] for t in inputs if len(t.shape) == 2 and t.dtype.startswith("int"))
     if 0 < most < max(lengths, default=0):
@@ -270,7 +270,7 @@ def _longer(model: Any, graph: Graph) -> Iterator[str]:
 
 
 def _folded(model: Any, size: Size, graph: Graph) -> Iterator[str]:
-    """A remark if the module's code may take the one sample, made from one number, for several."""
+    """Yield a remark if the module's code may read the sample, made from one number, as several samples."""
     (shape, *others), (rows, *_) = graph.input_sizes, (*graph.shapes(graph.outputs), ())
     if len(size.numbers) != 1 or others or first_layer(model)[0] == "Embedding":
         return
@@ -282,11 +282,11 @@ def _folded(model: Any, size: Size, graph: Graph) -> Iterator[str]:
 
 
 _PUBLISHED = {"torchvision", "timm", "transformers"}
-"""Packages whose networks take any batch, and whose `train()` freezes nothing."""
+"""Packages whose networks take any batch size, and whose `train()` freezes nothing."""
 
 
 def _traced(model: Any, name: str, size: Size, example: Any, axis: int) -> tuple[Graph, str]:
-    """The graph with the batch on an axis of the inputs; the first layer that has it elsewhere, or ""."""
+    """(graph with the batch on `axis` of the inputs, first layer with the batch on another axis or "")."""
     from lolat.readers.torch.trace import read_with_several, traced
 
     errors, sized = list[Exception](), list[str]()
@@ -317,11 +317,11 @@ def _traced(model: Any, name: str, size: Size, example: Any, axis: int) -> tuple
 
 
 SHAPES_DIFFER = ("must match", "Attempting to broadcast")
-"""PyTorch's words where an operation's tensors have different shapes."""
+"""Words in PyTorch's errors about tensors of different shapes."""
 
 
 def _size_that_fits(model: Any, name: str, numbers: Sequence[int]) -> str:
-    """A usual size of images with which a module's code runs, as an option's value; "" for none."""
+    """A common image size with which a module's code runs, as an option's value; "" for none."""
     from lolat.readers.torch.trace import traced
 
     multiples = {-(-side // 32) * 32: None for side in numbers[-2:]}  # of what strides divide

@@ -1,4 +1,4 @@
-"""The error of a PyTorch module whose code raises an exception while it is read: the cause, the remedy."""
+"""Words the error of a PyTorch module whose code fails while it is read: the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lolat.readers.torch.inputs import channels_from, first_layer, tensors_in
 from lolat.units import INSTALLED, one_line, plural, shortened, user_line
 
 PRODUCT = re.compile(r"\[\d+, (\d+)\] X \[(\d+), \d+\]")
-"""PyTorch's words where a product's rows and columns differ in length: "[1, 400] X [120, 10]"."""
+"""The shapes in PyTorch's error for a product of tensors that do not fit: "[1, 400] X [120, 10]"."""
 _CHANNELS = re.compile(r"to have (\d+) channels, but got (\d+) channels")
 _OF_VALUES = ("DataDependentOutputException", "DynamicOutputShapeException")
-"""Errors of PyTorch where the code needs the values of a tensor."""
+"""PyTorch's exceptions for code that needs the values of a tensor."""
 _OF_CODE = re.compile(r"HigherOrderOperator (\w+)")
 _ON_META = (
     "make its inputs on the device meta too, as its weights are: torch.zeros(..., device='meta')"
@@ -50,11 +50,11 @@ _CAUSES = {
         "expected PyTorch's operations in place of NumPy's",
     ),
 }  # fmt: skip
-"""Words of an exception, in lower case -> the cause ("" for the exception's own words), the remedy."""
+"""Words of an exception, in lower case -> (cause or "" for the exception's own words, remedy)."""
 
 
 def _known_cause(error: BaseException) -> tuple[str, str] | None:
-    """(the cause, "" for the exception's own words; the remedy) of an exception; None if not known."""
+    """(cause or "" for the exception's own words, remedy) of an exception; None if it is not known."""
     if found := _OF_CODE.search(str(error)):
         instead = "scaled_dot_product_attention" if "attention" in found[1] else "plain operations"
         why = f"it calls {found[1]} of PyTorch, which runs a function that it is given"
@@ -63,7 +63,7 @@ def _known_cause(error: BaseException) -> tuple[str, str] | None:
 
 
 def _package_line(error: BaseException) -> str:
-    """ " at torchvision/ops/boxes.py:12": the last line of a package other than PyTorch; or ""."""
+    """The last line outside of PyTorch in a traceback, as " at torchvision/ops/boxes.py:12"; or ""."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         _, packages, path = frame.filename.rpartition(INSTALLED)
         if packages and path.partition(os.sep)[0] not in ("torch", "lolat"):
@@ -81,7 +81,7 @@ def _layer_of(model: Any, cause: Exception) -> str:
 
 
 def most_positions(model: Any) -> int:
-    """The positions that a network of transformers has, by its configuration; 0 if it does not tell."""
+    """The number of positions in a transformers network's configuration; 0 if it has none."""
     most = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     return most if isinstance(most, int) else 0
 
@@ -89,10 +89,10 @@ def most_positions(model: Any) -> int:
 def reading_error(
     model: Any, name: str, cause: Exception, numbers: Sequence[int], fits: str, example: Any = None
 ) -> NetworkError:
-    """The error of a module whose code raised an exception on an input of these `numbers`.
+    """The error for a module whose code raised `cause` on an input of shape `numbers`.
 
-    `fits`: a size of which it takes an input, "" for none known; `example`: the inputs that the user's
-    function returned beside it, None without.
+    `fits`: an input size with which the module runs, "" if none is known; `example`: the inputs that the
+    user's function returned with the module, or None.
     """
     line = user_line(cause)
     code, why = "network", _reason(model, cause)
@@ -112,7 +112,7 @@ def reading_error(
 
 
 def _reason(model: Any, cause: Exception) -> str:
-    """The reason of `reading_error`, mostly the exception's own words."""
+    """The reason in the message of `reading_error`, mostly the exception's own words."""
     if (known := _known_cause(cause)) and known[0]:
         return known[0]
     if product := PRODUCT.search(str(cause)):
@@ -123,7 +123,7 @@ def _reason(model: Any, cause: Exception) -> str:
 
 
 def _remedy(model: Any, cause: Exception, numbers: Sequence[int], fits: str, example: Any) -> str:
-    """The remedy of `reading_error`, whose arguments these are; "" for none."""
+    """The remedy in the message of `reading_error`, with the same arguments; "" for none."""
     most, lacking = most_positions(model), getattr(cause, "rows", 0)
     if most and lacking:
         if lacking < max(numbers, default=0):
@@ -150,7 +150,7 @@ def _remedy(model: Any, cause: Exception, numbers: Sequence[int], fits: str, exa
 
 
 def _of_layer(model: Any, cause: Exception, numbers: Sequence[int]) -> str:
-    """The remedy for a layer that takes other channels than it gets; "" if the input may be the cause."""
+    """The remedy for a layer that expects another number of channels; "" if the input may be the cause."""
     channels, path = _CHANNELS.search(str(cause)), _layer_of(model, cause)
     if not channels or channels_from(model):
         return ""
@@ -162,7 +162,7 @@ def _of_layer(model: Any, cause: Exception, numbers: Sequence[int]) -> str:
 
 
 def _of_returned(model: Any, why: str, tensors: Sequence[Any]) -> str:
-    """The remedy of `reading_error` for inputs that were returned beside the module."""
+    """The remedy of `reading_error` for inputs that the user's function returned with the module."""
     kind, _ = first_layer(model)
     axes = {"Linear": 0, "Conv1d": 1, "Conv2d": 2, "Conv3d": 3}.get(kind)
     first = tensors[0]
@@ -184,7 +184,7 @@ def _of_returned(model: Any, why: str, tensors: Sequence[Any]) -> str:
 
 
 def _of_size(model: Any, why: str, numbers: Sequence[int], fits: str) -> str:
-    """The remedy of `reading_error` for an input of another size than the module takes."""
+    """The remedy of `reading_error` for an input of the wrong size."""
     size = arg("input_size")
     remedy = f"try {size} {fits}" if fits else f"try another {size}"
     if len(numbers) != 3 and not fits and not PRODUCT.search(why):

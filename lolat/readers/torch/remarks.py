@@ -1,4 +1,4 @@
-"""Remarks on what training a PyTorch network costs beside the operations of its trace."""
+"""Remarks on the cost of training a PyTorch network beyond the operations of its trace."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lolat.units import plural
 _SWITCH = re.compile(
     r"(grad|use|activation)\w*checkpoint|checkpointing|^with_cp$|^memory_efficient$|^(checkpoint|ckpt)s?$"
 )
-"""Names of attributes in transformers, timm, torchvision and others that turn on checkpointing."""
+"""Pattern of attributes that turn on checkpointing in transformers, timm, torchvision and others."""
 
 
 ASIDE, LEAST_ASIDE = 0.25, 1 << 20
-"""Least elements that are remarked on: a fraction of the parameters, and a number."""
+"""Computed elements get a remark from this share of the parameters and this number of elements on."""
 
 
 def training_obstacles(model: Any, running: Running, alone: Sequence[str]) -> Iterator[str]:
-    """Yield reasons why training a module cannot be counted; `alone`: layers that only training runs."""
+    """Yield reasons why training cannot be predicted. `alone`: layers that only run in training."""
     if alone:
         yield f"{', '.join(alone)} run in training alone (self.training)"
     if sparse := [m for m in model.modules() if getattr(m, "sparse", False) is True]:
@@ -41,7 +41,7 @@ def training_obstacles(model: Any, running: Running, alone: Sequence[str]) -> It
 
 
 def anew_in_each_call(parameters: Parameters, model: Any) -> Iterator[str]:
-    """Yield what PyTorch computes from parameters alone in each call: it is not counted."""
+    """Yield what PyTorch computes only from parameters in each call, and the graph does not count."""
     if parameters.anew:
         every = (*model.parameters(), *model.buffers())
         is_quantized = any(str(w.dtype).endswith("int8") and w.dim() > 1 for w in every)
@@ -60,7 +60,7 @@ def anew_in_each_call(parameters: Parameters, model: Any) -> Iterator[str]:
 
 
 def in_training_alone(model: Any, parameters: Parameters) -> list[str]:
-    """Layers with unread parameters in a module whose code asks for `self.training`."""
+    """Layers that were not called, in modules whose code branches on `self.training`."""
     read, found = {owner for owner, *_ in parameters.learned}, []
     for path, module in model.named_modules():
         rest = [
@@ -84,11 +84,10 @@ def _is_of(file: str, module: Any) -> bool:
 def mark_dropouts(
     model: Any, operations: list[Operation], called: Set[Any]
 ) -> tuple[list[str], list[str]]:
-    """Return what a module drops in training without being counted; and what it drops on a CPU alone.
+    """Return (drops in training that are not counted, drops that only a CPU runs as operations), as texts.
 
-    `called`: the modules that its code calls. A dropout whose code sets the rate to 0 at inference, as for
-    the weights of an attention, gets its rate in the graph. A dropout in a fused attention costs nothing on
-    a GPU.
+    `called`: the modules that the code calls. A dropout whose code sets the rate to 0 at inference, as for
+    attention weights, gets its rate in the graph. A dropout in a fused attention costs nothing on a GPU.
     """
     dropping, fused = [], []
     for path, module in model.named_modules():
@@ -120,7 +119,7 @@ def mark_dropouts(
 
 
 def in_training_only(model: Any, running: Running) -> Iterator[str]:
-    """Yield the other effects of a module in training that are not counted."""
+    """Yield further effects of training a module that the graph does not count."""
     yield from training_branches(model.modules(), "forward", bool(running.parts))
     if synchronized := [m for m in model.modules() if type(m).__name__ == "SyncBatchNorm"]:
         yield f"exchanges between devices of {', '.join(several_of(synchronized))}"

@@ -1,4 +1,4 @@
-"""The state of a PyTorch module's code while it runs: its modules, gradients, autocast, checkpoints."""
+"""The state of a PyTorch module's running code: its modules, gradients, autocast, checkpoints."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _HOLDERS = (
     "torch.nn.modules.transformer", "torch.nn.modules.container",
     "torch.nn.modules.activation.MultiheadAttention",
 )  # fmt: skip
-"""Modules of PyTorch's own that are several operations."""
+"""Modules of PyTorch that consist of several layers."""
 
 
 @dataclass
 class Running:
-    """The state of the code.
+    """The state of the running code.
 
-    `modules`: module -> its path; `called`: the modules called so far; `stack`: (path, class) of each that
-    is being called, the innermost last; `gradients`: True outside of torch.no_grad and the like; `applied`:
-    True inside of a user's torch.autograd.Function; `autocasts`: for each torch.autocast that lasts, True
-    if enabled; `part`: number of the checkpointed part that runs, and True if it is reentrant; `parts`:
-    number of such parts.
+    `modules`: module -> its path; `called`: the modules called so far; `stack`: (path, class) of each
+    module that is being called, the innermost last; `gradients`: False inside torch.no_grad and similar
+    contexts; `applied`: True inside a user's torch.autograd.Function; `autocasts`: for each active
+    torch.autocast, True if enabled; `part`: (number of the checkpointed part that runs, True if it is
+    reentrant), or None; `parts`: number of checkpointed parts so far.
     """
 
     modules: Mapping[Any, str]
@@ -36,7 +36,7 @@ class Running:
 
     @contextlib.contextmanager
     def checkpointed(self, reentrant: bool = False) -> Iterator[None]:
-        """Note that the code is recomputed in the backward pass; of nested parts the outer one counts."""
+        """Mark the code in this context as recomputed in the backward pass; nested parts are one part."""
         outer = self.part
         self.parts += outer is None
         self.part = outer or (self.parts, reentrant)
@@ -46,7 +46,7 @@ class Running:
             self.part = outer
 
     def place(self) -> tuple[str, str]:
-        """Name and path of an operation: a layer of PyTorch's own has a name, others a path alone."""
+        """(name, path) of an operation: in a PyTorch layer the layer's name; elsewhere the name is ""."""
         path, layer = self.stack[-1]
         if path and layer.startswith("torch.nn.modules.") and not layer.startswith(_HOLDERS):
             above, _, name = path.rpartition(".")
@@ -54,5 +54,5 @@ class Running:
         return "", path
 
     def stops(self, op: str) -> bool:
-        """True if no gradient goes through an operation."""
+        """True if no gradient passes through an operation."""
         return not self.gradients or (op == "detach" and not self.applied)

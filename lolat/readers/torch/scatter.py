@@ -1,4 +1,4 @@
-"""Values that PyTorch writes into an existing tensor, or into a part of it."""
+"""Operations of PyTorch that write values into an existing tensor or a part of it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ BY_INDEX = (
 
 
 def copied(o: AtenOperation) -> list[int]:
-    """Values that are written into an existing tensor or a part of it."""
+    """A copy of values into an existing tensor or a part of it."""
     source = o.operand("src")
     return o.write("fill") if source is None else o.write("scatter", [source])
 
 
 def scattered(o: AtenOperation) -> list[int]:
-    """Values that are written by index: in place only these move, else the whole tensor is copied too."""
+    """A write of values by index: in place only the values move, else the whole tensor is copied too."""
     shape = _written(o) if o.is_view else None
     if shape is None:
         return o.write(f"aten.{o.op}")
@@ -39,7 +39,7 @@ def scattered(o: AtenOperation) -> list[int]:
 
 
 def _written(o: AtenOperation) -> tuple[int, ...] | None:
-    """The shape of the elements that are written; None if values of a mask tell it."""
+    """The shape of the written elements; None if it depends on the values of a mask."""
     whole, index = tuple(o.get("self").shape), o.get("index")
     if not whole:
         return None

@@ -1,4 +1,4 @@
-"""The graph's tensor of each tensor of PyTorch, and the tensors that are views of others."""
+"""Maps PyTorch's tensors to the graph's tensors, and follows views."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lolat.readers.torch.lifetimes import Lifetimes
 class Tensors:
     """The tensors of PyTorch that a trace has seen.
 
-    `known`: tensor -> the graph's tensor; `views`: tensor -> the tensor of which it is a view; `constants`:
-    tensors that no operation wrote, kept so that no other gets their ids. No result of an operation is kept
-    alive: `lifetimes` sees when PyTorch frees it.
+    `known`: tensor -> the graph's tensor; `views`: tensor -> the tensor that it is a view of; `constants`:
+    tensors that no operation wrote, kept alive so that their ids are not reused. Results of operations are
+    not kept alive, because `lifetimes` must see when PyTorch frees them.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -41,7 +41,7 @@ class Tensors:
         return made
 
     def viewed(self, tensor: Any) -> list[Any]:
-        """A tensor, the one of which it is a view, and so on."""
+        """A tensor, the tensor that it is a view of, and so on to the root."""
         found = [tensor]
         while isinstance(found[-1], torch.Tensor) and found[-1] in self.views:
             found.append(self.views[found[-1]])
@@ -66,5 +66,5 @@ class Tensors:
 
 
 def dtype_name(tensor: Any) -> str:
-    """float32, int64 ... of a tensor."""
+    """The data type of a tensor without "torch.": float32, int64 ..."""
     return str(tensor.dtype).removeprefix("torch.")

@@ -1,8 +1,8 @@
-"""Calls a PyTorch module once on fake tensors, and writes its operations into a graph as they come.
+"""Calls a PyTorch module once on fake tensors, and writes its operations into a graph in their order.
 
-In inference mode PyTorch hands a `TorchDispatchMode` each operation as the code calls it (a convolution, a
-layer norm, an attention), before it is taken apart. Under `FakeTensorMode` tensors have a shape and no
-values, so nothing is computed, and weights need no memory.
+In inference mode PyTorch passes each operation to a `TorchDispatchMode` as the code calls it (a
+convolution, a layer norm, an attention), before it is decomposed. Under `FakeTensorMode` tensors have a
+shape and no values, so nothing is computed, and weights need no memory.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ from lolat.units import byte_size, percent, plural
 
 
 class Tracer(TorchDispatchMode):
-    """Writes the operations that run while it lasts.
+    """Writes the operations that run inside this context into a graph.
 
-    `axis`: that of the batch in the inputs; `misread`: layers that have it elsewhere; `upcasts`: operations
-    that ask for float32 and have it already; `filled`: elements of tensors that are filled for each sample;
-    `formats`: of memory, that operations ask for; `convolved`: multiply-accumulates of convolutions, by
-    whether they run in channels last.
+    `axis`: the batch axis of the inputs; `misread`: layers with the batch on another axis; `upcasts`:
+    number of conversions to float32 of tensors that are in float32 already; `filled`: elements of tensors
+    that are filled for each sample; `formats`: memory formats that operations request; `convolved`:
+    multiply-accumulates of convolutions, under True if they run in channels last, else under False.
     """
 
     def __init__(self, builder: GraphBuilder, running: Running, axis: int) -> None:
@@ -75,12 +75,12 @@ class Tracer(TorchDispatchMode):
         self.convolved = Counter[bool]()
 
     def input(self, tensor: Any, grows: bool) -> None:
-        """An input of the network, which grows with the batch or not."""
+        """Add an input of the network. `grows`: True if it grows with the batch."""
         made = self.builder.input(tuple(tensor.shape), dtype_name(tensor), grows)
         self.tensors.learn(tensor, made)
 
     def has_batch_elsewhere(self, layer: Any, given: Any) -> bool:
-        """True if a recurrent layer or an attention takes the batch of a tensor as its steps."""
+        """True if a recurrent layer or an attention reads the batch axis of a tensor as steps."""
         batch_first = getattr(layer, "batch_first", None)
         index = self.tensors.known.get(given) if isinstance(given, torch.Tensor) else None
         grows = index is not None and self.builder.tensors[index].batched
@@ -93,14 +93,14 @@ class Tracer(TorchDispatchMode):
         )
 
     def index(self, value: Any) -> int | None:
-        """The graph's tensor; a constant if no operation wrote it. None if the value is no tensor."""
+        """The graph's tensor of a value, a new constant if no operation wrote it; None for no tensor."""
         if not isinstance(value, torch.Tensor):
             return None
         found: int | None = self.tensors.known.get(value)
         return self.parameters.own(value) if found is None else found
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation on fake tensors, and write it."""
+        """Run an operation on fake tensors, and write it into the graph."""
         kwargs = kwargs or {}
         schema = func._schema
         if schema.name == "aten::detach_":  # refused for new meta tensors
@@ -161,7 +161,7 @@ class Tracer(TorchDispatchMode):
         return result
 
     def _convolve(self, named: dict[str, Any], result: Any, transposed: bool) -> None:
-        """Note the multiply-accumulates of a convolution, by its layout."""
+        """Add the multiply-accumulates of a convolution to `convolved`."""
         weight = named.get("weight")
         if isinstance(weight, torch.Tensor) and weight.dim() > 2:
             positions = named["input"] if transposed or named.get("transposed") else result
@@ -169,12 +169,12 @@ class Tracer(TorchDispatchMode):
             self.convolved[is_last] += positions.numel() * prod(weight.shape[1:])
 
     def _is_of_quantized(self, tensor: int) -> bool:
-        """True if the last operation has quantized weights, and wrote a tensor."""
+        """True if the last operation has quantized weights and wrote `tensor`."""
         last = self.builder.operations[-1:]
         return any(tensor in o.outputs and "bits" in o.attributes for o in last)
 
     def write(self, op: str, named: dict[str, Any], results: Sequence[Any], is_view: bool) -> None:
-        """Write an operation; one that reads constants alone is folded into one, unless it is a product."""
+        """Write an operation; unless it is a product, one on constants alone becomes a constant."""
         sources = [i for v in pytree.tree_leaves(named) if (i := self.index(v)) is not None]
         for_batch = operations.for_batch(op, named, bool(sources))
         grows = for_batch or any(self.builder.tensors[i].batched for i in sources)
@@ -214,7 +214,7 @@ class Tracer(TorchDispatchMode):
 
 @contextlib.contextmanager
 def following_modules(tracer: Tracer) -> Iterator[None]:
-    """Keep the modules that this thread calls in the `stack`; the hooks are those of all threads."""
+    """Record the modules that this thread calls in `stack`, by hooks that PyTorch runs in all threads."""
     running, entered = tracer.running, dict[Any, contextlib.ExitStack]()
 
     def enter(module: Any, args: Any) -> None:
@@ -252,10 +252,10 @@ def following_modules(tracer: Tracer) -> Iterator[None]:
 
 
 def traced(model: Any, name: str, call: ExampleCall, axis: int) -> tuple[Graph, str]:
-    """Trace a call of a module; return its graph, and the first layer with its batch elsewhere, or "".
+    """Trace a call of a module; return (graph, first layer with the batch on another axis or "").
 
-    `axis`: that of the batch in its arguments. Raises whatever the module's code raises, and NetworkError
-    if no output depends on the inputs.
+    `axis`: the batch axis of the arguments. Raises whatever the module's code raises, and NetworkError if
+    no output depends on the inputs.
     """
     tracer, outputs = _called_again(model, name, call, axis)
     builder, writer = tracer.builder, tracer.writer
@@ -304,9 +304,9 @@ def read_with_several(
 ) -> Graph:
     """Trace a call with several samples, as a graph at batch size 1.
 
-    `call`, `axis`: as of `traced`; `remarks`: gets one if code that names no layout gives convolutions
-    channels last, as of a permuted image: with one sample, strides may not tell. Raises whatever the
-    module's code raises.
+    `call`, `axis`: as in `traced`. `remarks`: gets a remark if convolutions run in channels last because
+    the code permutes an image; the strides of a single sample may not show it. Raises whatever the module's
+    code raises.
     """
     tracer, outputs = _called_again(model, name, call, axis, samples)
     remarks += _permuted(model, tracer)
@@ -314,7 +314,7 @@ def read_with_several(
 
 
 def _permuted(model: Any, tracer: Tracer) -> Iterator[str]:
-    """A remark if convolutions run in channels last though neither code nor weights name that layout."""
+    """Yield a remark if convolutions run in channels last, but neither code nor weights set this layout."""
     if torch.channels_last in formats_of(model.parameters()) | tracer.formats:
         return
     share = tracer.convolved[True] / max(sum(tracer.convolved.values()), 1)
@@ -326,11 +326,11 @@ def _permuted(model: Any, tracer: Tracer) -> Iterator[str]:
 
 
 LARGE = MULTIPLYING | {"resize"}
-"""Kinds that are told where nothing that is returned depends on them."""
+"""Kinds of operations that get a remark if no output depends on them."""
 LEAST_LAST = 0.1
-"""Least share of the multiply-accumulates of convolutions in channels last that is told."""
+"""From this share of the convolutions' multiply-accumulates on, channels last gets a remark."""
 LEAST_FILLED = 1 << 18
-"""Elements that code fills for each sample from which on it is told, 1 MiB in float32."""
+"""From this number of elements (1 MiB in float32) on, tensors filled for each sample get a remark."""
 
 LATER_CALL = (
     "its code stores tensors in its first call; this is the time of a later call, which reads them"
@@ -340,9 +340,9 @@ LATER_CALL = (
 def _called_again(
     model: Any, name: str, call: ExampleCall, axis: int, samples: int = 1
 ) -> tuple[Tracer, list[int]]:
-    """Call a module as `_called` does, and again if its first call stores something.
+    """Call a module by `_called`, and a second time if its first call stores something.
 
-    Returns the second call if it has fewer launches: not one with a growing cache of keys.
+    Returns the second call only if it has fewer launches: with a growing KV cache it has not.
     """
     tracer, outputs, has_stored = _called(model, name, call, axis, samples)
     if has_stored:
@@ -355,17 +355,18 @@ def _called_again(
 
 
 def _launches(tracer: Tracer) -> int:
-    """The number of operations of a call, those on constants too."""
+    """The number of operations of a call, including operations on constants."""
     return sum(1 + sum(o.attributes.get(AHEAD, ())) for o in tracer.builder.operations)
 
 
 def _called(
     model: Any, name: str, call: ExampleCall, axis: int, samples: int = 1, calls: int = 1
 ) -> tuple[Tracer, list[int], bool]:
-    """Call a module in evaluation mode; return the tracer that watched the last of its `calls`, the
-    graph's outputs, and whether the code stored something.
+    """Call a module in evaluation mode `calls` times.
 
-    Inputs that are of one sample on their axis get the number of `samples` there.
+    Returns (tracer of the last call, the graph's outputs, True if the code stored something).
+
+    Inputs with one sample on `axis` get `samples` samples.
     """
     builder = GraphBuilder(name, "torch")
     tracer = Tracer(builder, Running({m: path for path, m in model.named_modules()}), axis)

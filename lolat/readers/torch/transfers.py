@@ -1,4 +1,4 @@
-"""Follows the tensors that a module's code puts on the CPU or a second GPU, and adds up what it copies."""
+"""Follows the tensors that a module's code moves to the CPU or a second GPU, and adds up the bytes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torch.utils.weak import WeakIdKeyDictionary
 from lolat.units import byte_size
 
 HOME, CPU = "", "cpu"
-"""Places: the device that the network is predicted for, the processor beside it; "cuda:1" is another."""
+"""Places: the device of the prediction and its host CPU; a second GPU is "cuda:1"."""
 
 
 class Transfers:
-    """The copies between devices in one call of a module's code, which is read on one.
+    """The copies between devices in one call of a module's code; the call is read on one device.
 
-    `places`: tensor -> (its place, True if the code put it there, False if it was computed from such a
-    tensor); other tensors are at HOME. `copied`: (from, to) -> bytes of one sample.
+    `places`: tensor -> (its place, True if the code moved it there or False if it was computed from a moved
+    tensor); other tensors are at HOME. `copied`: (from, to) -> bytes at batch size 1.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Transfers:
     def follow(
         self, func: Any, args: Sequence[Any], named: dict[str, Any], result: Any, asking: FrameType
     ) -> None:
-        """Note what a call of a function copies; `asking`: the frame of the code that calls it."""
+        """Record what a call of a function copies. `asking`: the frame of the code that calls it."""
         to = self._target(func, args, named, asking)
         if to is None:
             self._hand_on([*args, *named.values()], result)
@@ -49,9 +49,10 @@ class Transfers:
     def _target(
         self, func: Any, args: Sequence[Any], named: dict[str, Any], asking: FrameType
     ) -> str | None:
-        """The place that a function puts a tensor in; None if it puts it nowhere.
+        """The place to which a function moves a tensor; None if it moves nothing.
 
-        "cpu" counts where the call itself says so: on a GPU, `x.device` and the like are another device.
+        "cpu" counts only if the call contains it as a literal: on a GPU, `x.device` would be another
+        device.
         """
         if func is torch.Tensor.cpu:
             return CPU
@@ -72,7 +73,7 @@ class Transfers:
         return f"cuda:{index}" if kind == "cuda" and index not in ("", "0") else HOME
 
     def _hand_on(self, values: Any, result: Any) -> None:
-        """Put the results of a function where its first operand is."""
+        """Give the results of a function the place of its first operand."""
         if not self.places:
             return
         tensors = (v for v in tree_leaves(values) if isinstance(v, torch.Tensor))
@@ -83,7 +84,7 @@ class Transfers:
                     self.places[made] = self.places[first][0], False
 
     def remarks(self) -> Iterator[str]:
-        """Yield what is copied to the CPU, and between GPUs."""
+        """Yield remarks on copies to the CPU and between GPUs."""
         to_cpu = sum(size for (_, to), size in self.copied.items() if to == CPU)
         back = sum(size for (start, _), size in self.copied.items() if start == CPU)
         if to_cpu:
@@ -103,7 +104,7 @@ class Transfers:
 
 
 def _says(asking: FrameType, literal: str) -> bool:
-    """True if the call of `Tensor.to` that runs in a frame has a literal among its arguments."""
+    """True if the call of `Tensor.to` that runs in frame `asking` has `literal` among its arguments."""
     found = False
     for one in dis.get_instructions(asking.f_code):
         if one.offset > asking.f_lasti:
