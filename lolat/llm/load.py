@@ -1,4 +1,4 @@
-"""Loads of a server, at a rate or in a closed loop, and the requests that are drawn from them."""
+"""Loads of a server, at a request rate or with concurrent requests, and the requests drawn from a load."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from lolat.parameters import EVEN, POISSON, TRACE
 from lolat.units import digits, duration, plural
 
 REQUESTS = 1000
-"""Requests of a load at a rate whose times are predicted."""
+"""Number of requests that count in the simulation of a load at a rate."""
 MOST_AT_ONCE = 4096
-"""Most requests of a closed loop that are simulated at once; times of more follow from the rate."""
+"""Most concurrent requests that are simulated; the times of a larger closed loop follow from its rate."""
 STRATA, VARIES = 256, 0.1
-"""Answers of a closed loop differ by up to VARIES of their tokens, in equal steps over each block of
-STRATA requests. Requests of equal length that meet in one step would otherwise end together forever."""
+"""Closed loop: each block of STRATA answers has lengths spread evenly from 1 - VARIES to 1 + VARIES times
+the mean. Otherwise requests of equal length that start in one step would end together forever."""
 SEED = 1
 TRACE_NAMES = (
     ("timestamp",),
     ("contexttokens", "prompt_tokens"),
     ("generatedtokens", "completion_tokens"),
 )
-"""Other names of the columns TRACE: Azure's (AzureLLMInferenceTrace), and those of OpenAI's usage."""
+"""Other names of the columns TRACE, from Azure (AzureLLMInferenceTrace) and from OpenAI's usage records."""
 COLUMNS = [(name, *others) for name, others in zip(TRACE, TRACE_NAMES, strict=True)]
 LONGEST_TRACE = 7 * 86400.0
-"""Longest trace, in seconds; the times of a longer one are in another unit."""
+"""Longest trace, in seconds; a longer one must have times in another unit."""
 LATEST = 1e11
-"""Seconds since 1970 above which an arrival is in milliseconds (the year 5138)."""
+"""An arrival above so many seconds since 1970 (in the year 5138) must be in milliseconds."""
 MOST_REPEATED = 20_000
-"""Most requests of a trace at a higher rate, of which an answer simulates tens."""
+"""Most requests of a trace that is repeated for a higher rate; one answer simulates dozens of such
+traces."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Recorded requests: seconds of arrivals, tokens of prompts and answers, as equally long tuples.
+    """Recorded requests: arrival times in s, tokens of prompts, tokens of answers, as equally long tuples.
 
     `unread`: the names of the table's other columns; `source`: the table's file.
     """
@@ -65,7 +66,9 @@ class Trace:
         return sum(self.input_tokens) / number, sum(self.output_tokens) / number
 
     def words(self) -> str:
-        """The number of requests, their time, their rate, and that in the busiest minute."""
+        """Words on the number of requests, their duration, the mean rate, and the rate of the busiest
+        minute.
+        """
         at, minute = np.array(self.arrival_s), 60.0
         span = float(at[-1] - at[0])
         told = f"{plural(len(at), 'request')} in {duration(span)}: {digits(self.rate)} a second on average"
@@ -77,8 +80,9 @@ class Trace:
     def at_rate(self, rate: float) -> Trace:
         """The trace at another rate.
 
-        A lower rate keeps evenly chosen requests. A higher one repeats each, at random times before the
-        next arrival, so that a burst grows as the rate does. Above MOST_REPEATED it has the busiest part.
+        A lower rate keeps evenly chosen requests. A higher rate repeats each request at random times before
+        the next arrival, so that bursts grow with the rate. A result of more than MOST_REPEATED requests
+        keeps only the busiest part.
         """
         factor = max(rate / self.rate, 2.0 / len(self.arrival_s))
         if abs(factor - 1.0) < 1e-9:
@@ -99,9 +103,10 @@ class Trace:
         return Trace(tuple(arrives.tolist()), tuple(inputs.tolist()), tuple(outputs.tolist()))
 
     def shares(self, number: int) -> list[Trace]:
-        """The requests of single replicas, of which each gets every `number`th request.
+        """The traces of single replicas, each of which gets every `number`th request.
 
-        As many replicas as have REQUESTS together; the first has a request of several output tokens.
+        There are as many traces as together have REQUESTS requests. The first trace begins with a request
+        of several output tokens.
         """
         step = min(number, max(len(self.arrival_s) // 2, 1))
         first = next((n for n, tokens in enumerate(self.output_tokens) if tokens > 1), 0)
@@ -111,7 +116,8 @@ class Trace:
 
 
 def read_trace(path: str | Path) -> Trace:
-    """Read a table with the columns TRACE; InputError (code "trace") for one without order or requests.
+    """Read a table with the columns TRACE; InputError (code "trace") if arrivals do not rise or are too
+    few.
 
     Columns may have the names in TRACE_NAMES; arrivals may be dates.
     """
@@ -144,7 +150,7 @@ def read_trace(path: str | Path) -> Trace:
 
 
 def _seconds(row: Row, column: str) -> float:
-    """The seconds of an arrival, a number or a date."""
+    """The time of an arrival in s, from a number or a date."""
     if row[column][4:5] == "-":
         with suppress(ValueError):
             date = datetime.fromisoformat(row[column])
@@ -156,11 +162,11 @@ def _seconds(row: Row, column: str) -> float:
 class Load:
     """Requests of a server: `request_rate` a second, or `concurrency` of them at any time.
 
-    `arrivals`: EVEN, POISSON, or a trace, whose arrivals, if it has any, are scaled to the rate (see
-    `Trace.at_rate`). `cached_tokens`: tokens of each prompt that the cache holds, but not of the first
-    `distinct_prompts` requests. `range_ratio`: lengths are drawn evenly between this fraction of the tokens
-    and all of them. `requests`: number of requests, all of which count, as in a benchmark; 0: as many as a
-    steady load needs.
+    `arrivals`: EVEN, POISSON, or a trace (its arrivals are scaled to the rate, see `Trace.at_rate`).
+    `cached_tokens`: tokens of each prompt that the cache holds; the first `distinct_prompts` requests have
+    none. `range_ratio`: lengths are drawn evenly between this fraction of the tokens and all of them.
+    `requests`: number of requests, all of which count, as in a benchmark; 0: as many as a steady load
+    needs.
     """
 
     input_tokens: float
@@ -175,7 +181,7 @@ class Load:
 
     @classmethod
     def of(cls, row: ServedRow) -> Load:
-        """The load of each group under which a row was timed."""
+        """The load of each attention group of a served row."""
         groups = row.attention_data_parallel
         inputs, outputs = (tokens[::groups] for tokens in row.lengths or ((), ()))
         return cls(
@@ -200,7 +206,7 @@ class Load:
 
     @property
     def new_tokens(self) -> float:
-        """Tokens of a prompt that are computed."""
+        """Tokens of a prompt that are not cached, at least one."""
         return self.input_tokens - min(self.cached_tokens, self.input_tokens - 1.0)
 
     def drawn(
@@ -210,10 +216,10 @@ class Load:
         running: int | None = None,
         counted_requests: int = REQUESTS,
     ) -> Requests:
-        """The requests, `at_once` at any time; at a rate, on average.
+        """Draw the requests of the load; `at_once`: requests at the server, at a rate the expected mean.
 
-        `running`: requests of a steady load that decode from the start; None: all `at_once`.
-        `counted_requests`: counted requests of a steady load at a rate.
+        `running`: requests of a steady load that already decode at the start; None: all `at_once`.
+        `counted_requests`: number of requests that count in a steady load at a rate.
         """
         running = at_once if running is None else min(running, at_once)
         rng = np.random.default_rng(SEED)
@@ -263,7 +269,7 @@ class Load:
 
 
 def _shuffled(rng: Any, values: np.ndarray, number: int, begin: int) -> np.ndarray:
-    """Return `number` values: all in random order, repeatedly; one order starts at `begin`."""
+    """`number` values: repeated permutations of all `values`, one of which starts at position `begin`."""
     first = -begin % len(values)
     orders = (rng.permutation(len(values)) for _ in range(-(-(first + number) // len(values))))
     return values[np.concatenate([*orders])[first : first + number]]

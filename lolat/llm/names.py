@@ -1,7 +1,7 @@
-"""Finds a published language model by its id, whose end may tell the quantization of its weights.
+"""Finds a published language model by its id; the suffix of an id may name the quantization of the weights.
 
-`Qwen/Qwen3-32B-AWQ` is qwen3-32b with 4-bit weights. An id with an unknown end is refused, because an
-answer for another language model would look as good.
+`Qwen/Qwen3-32B-AWQ` is qwen3-32b with 4-bit weights. An id with an unknown suffix is refused, because
+nobody would notice an answer for the wrong language model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from lolat.llm.quantization import NEAREST
 from lolat.units import did_you_mean, names_in, plain, shortened, similar, value_words
 
 PUBLISHED = Path(__file__).parent / "published.json"
-"""Configurations of well-known language models by name, reduced to the keys that give sizes."""
+"""The file with configurations of well-known language models by name, reduced to the keys that give
+sizes."""
 _LONG, _SHORT = {"max_position_embeddings": 262144}, {"max_position_embeddings": 32768}
 _OLD = {"vocab_size": 32000}
 VERSIONS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
@@ -38,21 +39,23 @@ VERSIONS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("kimi-k2", "instruct", {}), ("kimi-k2", "instruct-0905", _LONG),
     ("qwen3-next-80b-a3b", "instruct thinking", {}), ("mixtral-8x7b", "v0.1 instruct-v0.1", {}),
 )  # fmt: skip
-"""A pattern of names in published.json; ends of ids of its versions; the keys that differ in them."""
+"""(pattern of names in published.json, suffixes of the ids of further versions, keys that differ in
+these)."""
 SPARSE = {r"deepseek-v3\.[2-9].*": "deepseek_v32", "glm-5.*": "glm_moe_dsa"}
-"""Patterns of names that are refused, and their architectures."""
+"""Pattern of names that are refused -> their architecture, which the refusal names."""
 _META_FP8 = {"quant_method": "fbgemm_fp8", "modules_to_not_convert": [
     "self_attn", "model.layers.0.mlp", "model.layers.125.mlp"]}  # fmt: skip
 _405B = (f"meta-llama/llama-3.1-405b{version}-fp8" for version in ("", "-instruct"))
 OWN: Mapping[str, Mapping[str, Any]] = {id_: {"quantization_config": _META_FP8} for id_ in _405B}
-"""Keys that differ in the files of these publishers."""
+"""Id of a published language model -> the keys that differ in its configuration."""
 PER_TENSOR = ("nvidia", "redhatai", "neuralmagic")
-"""Publishers whose Qwen3 in FP8 has a scale for each tensor or channel; Qwen's own has one a block."""
+"""Publishers whose Qwen3 in FP8 has a scale for each tensor or channel; Qwen's own has a scale for each
+block."""
 _4 = r"(int4|4-?bits?)"
 _QUANTIZED = re.compile(r"\d-?bit|\b[qw]\d|(int|fp|nf)\d|gguf|mlx|bnb|awq|gptq|quant")
-"""Words that only the ends of ids of quantized weights have."""
+"""Matches words that only the suffixes of quantized weights have."""
 _VERSION = re.compile(r"[a-z]+(\d+(\.\d+)?)")
-"""A family and its version at the beginning of an id, without a hyphen: qwen3, llama3.1."""
+"""Matches a family and its version at the beginning of an id, such as qwen3 or llama3.1."""
 FP8_CACHE = "nvidia"
 """The publisher whose FP8 and FP4 files ask for an FP8 cache (kv_cache_quant_algo)."""
 SUFFIXES = {
@@ -64,13 +67,13 @@ SUFFIXES = {
     "(nv)?fp4(-v2)?": "nvfp4",
     "mxfp4": "w4a16_mxfp4",
 }  # fmt: skip
-"""The end of an id -> its data type."""
+"""Pattern of an id's suffix -> the data type of the weights."""
 
 
 def configs_of(given: Any) -> tuple[Any, ...]:
-    """The configurations that are given: one, a sequence, or names with commas.
+    """The configurations in an argument: one, several in a sequence, or several names with commas.
 
-    A mapping from the user's names to configurations gives the decoders by these names.
+    A mapping from names to configurations becomes decoders that have these names.
     """
     if isinstance(given, Mapping) and given and all(map(is_decoder, given.values())):
         return tuple(replace(find_decoder(one), name=name) for name, one in given.items())
@@ -80,9 +83,9 @@ def configs_of(given: Any) -> tuple[Any, ...]:
 
 
 def find_decoders(given: Any) -> dict[str, Decoder]:
-    """Find the decoders of one or several configurations, by the names that were given, each once.
+    """Find the decoders of one or several configurations, by name, each once.
 
-    InputError as of `find_decoder`, and if two configurations without a file have one name.
+    InputError as in `find_decoder`, and if two configurations have the same name.
     """
     found, names = dict[str, Decoder](), list[str]()
     for one in configs_of(given):
@@ -101,7 +104,8 @@ def find_decoders(given: Any) -> dict[str, Decoder]:
 def find_decoder(config: Any) -> Decoder:
     """Find the decoder of a configuration (a mapping, a file, its folder) or of a published id.
 
-    InputError, code "decoder": no such file and no such id; code "decoder-dtype": an unknown end of an id.
+    InputError with code "decoder" (no such file and no such id) or "decoder-dtype" (an unknown suffix of an
+    id).
     """
     if isinstance(config, Decoder):
         return config
@@ -121,7 +125,7 @@ def find_decoder(config: Any) -> Decoder:
 def is_decoder(network: Any) -> bool:
     """True if a network is a decoder: a configuration, its file or folder, or a known id.
 
-    True for a misspelled id too, whose error then names the known one.
+    A misspelled id also counts, so that `named` can suggest the right one.
     """
     if isinstance(network, Decoder):
         return True
@@ -148,7 +152,7 @@ def is_decoder(network: Any) -> bool:
 
 @lru_cache(maxsize=64)
 def named(given: str) -> Decoder:
-    """The decoder of an id, with or without its publisher; errors as of `find_decoder`."""
+    """The decoder of an id, with or without its publisher; errors as in `find_decoder`."""
     if "," in given:
         several = "expected one language model; for several `lolat llm` or lolat.compare(...)"
         raise InputError(f"{shortened(given)}: several; {several}", code="decoder")
@@ -192,14 +196,14 @@ def named(given: str) -> Decoder:
 
 
 def dtype_of(end: str) -> str:
-    """The data type that the end of an id stands for; "" if it is none."""
+    """The data type that the suffix of an id stands for; "" if it stands for none."""
     return next((dtype for form, dtype in SUFFIXES.items() if re.fullmatch(form, end)), "")
 
 
 def _like(name: str) -> dict[str, str]:
-    """Known ids similar to a wrong one: those that begin so, else those of its family.
+    """Known ids similar to an unknown one: ids that begin with it, else ids of the same family and version.
 
-    qwen3-8b is no other spelling of qwen2.5-72b; llama3-70b is one of llama-3.1-70b.
+    For example, llama-3.1-70b is similar to llama3-70b, but qwen2.5-72b is not similar to qwen3-8b.
     """
     begin = [one for one in reversed(published()) if one.startswith(name)]
     number = _VERSION.match(name)
@@ -216,7 +220,7 @@ def published() -> dict[str, dict[str, Any]]:
 
 @lru_cache(maxsize=1)
 def known_configs() -> dict[str, dict[str, Any]]:
-    """Configurations by id, in small letters, without the publisher; the longest id first."""
+    """Configurations by id, in lower case and without the publisher; the longest id first."""
     found = published() | {
         f"{name}{'-' * (end[0] != '.')}{end}": {**config, **differs}
         for name, config in published().items()

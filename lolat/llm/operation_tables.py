@@ -1,4 +1,4 @@
-"""Tables of a GPU's timed operations, and of data sheets."""
+"""Reads tables of a GPU's timed operations, and of data sheets."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ MOST_SIZE, MOST_SKEW = 1e12, 4.0
 SHEET = ("bandwidth_gb_s", "memory_gib", "bf16_tflops")
 """The columns that a table of data sheets needs."""
 TimedOperations = dict[str, tuple[Sizes, np.ndarray]]
-"""Sizes and (rows,) ms by data type."""
+"""Data type -> (sizes, (rows,) ms) of one operation."""
 TimedTables = dict[str, TimedOperations]
-"""Operation -> sizes and ms by data type."""
+"""Operation -> its `TimedOperations`."""
 
 
 def read_sheet(path: str | Path, device: str) -> Sheet:
     """Read the data sheet of `device` in a table with the columns SHEET and any of `Sheet`.
 
-    The bundled sheet of the device fills other columns. InputError for an empty cell of SHEET, or without
-    a number of multiprocessors.
+    The bundled data sheet of the device fills missing columns. InputError for an empty cell of SHEET, or if
+    the number of multiprocessors is not known.
     """
     row = sheet_row(path, device, SHEET)
     for name in SHEET:
@@ -57,8 +57,8 @@ def read_operations(
 ) -> TimedTables:
     """Read sizes and (rows,) ms by operation and data type; InputError names a wrong row.
 
-    `devices`: see `rows_of`; `warn`: is told the columns that are not read; `sheet`: that of the GPU, whose
-    rates no row exceeds.
+    `devices`: see `rows_of`; `warn`: called with a warning on columns that are not read; `sheet`: the GPU's
+    data sheet; a row that exceeds its rates is refused.
     """
     made: TimedTables = {}
     for path in paths:
@@ -74,14 +74,14 @@ def read_operations(
 
 
 CACHED, BOOST = 256e6, 1.1
-"""Bytes that may come from a cache (MI300X's is the largest), and the share of a data sheet's rate that
-clocks above the sheet's may reach."""
+"""Bytes that may come from a cache (MI300X's is the largest); the largest ratio of a rate to the data
+sheet's, which faster clocks may reach."""
 
 
 def _refuse_faster(
     rows: Sequence[Row], dtype: str, ms: np.ndarray, sheet: Sheet, flops: Any, moved: Any
 ) -> None:
-    """InputError for a row that computes or moves more in its time than the data sheet allows."""
+    """Raise InputError for a row that computes or moves more in its time than the data sheet allows."""
     peaks = filter(None, (getattr(sheet, RATES[one]) for one in dtype.split("/")))
     for did, found, unit, most in (
         ("computes", 1e-9 * flops / ms, "TFLOPS", max(peaks, default=math.inf)),
@@ -99,9 +99,10 @@ def _refuse_faster(
 def rows_of(
     path: str | Path, devices: Collection[str] = (), argument: str = "name"
 ) -> dict[tuple[str, str], list[Row]]:
-    """Group a table's rows by operation and data type (for attention: queries/cache); InputError.
+    """Group a table's rows by operation and data type (of attention: queries/cache); InputError for a wrong
+    cell.
 
-    `devices`, `argument`: of a table of several devices, see `rows_of_devices`.
+    `devices`, `argument`: choose the rows in a table of several devices, see `rows_of_devices`.
     """
     found: dict[tuple[str, str], list[Row]] = {}
     expected = "expected op, dtype, latency_ms, and the sizes of the operation"
@@ -121,7 +122,7 @@ def rows_of(
 
 
 def _operation(row: Row) -> str:
-    """The name of a row's operation; the kernels of a gated delta network have one each."""
+    """The name of a row's operation; each kernel of a gated delta network has its own name."""
     name = row["op"]
     if name == "gated_delta":
         kernel = "conv" if "conv" in row.get("kernel", "") else "rule"
@@ -140,7 +141,7 @@ def sizes_of(name: str, rows: Sequence[Row]) -> Sizes:
 
 
 def _size(row: Row, column: str) -> float:
-    """Read a size of an operation; the skew of tokens over experts stands in `distribution`."""
+    """Read a size of an operation; the skew of tokens over experts is in the column `distribution`."""
     if column == "skew":
         text = row.get("distribution") or "balanced"
         kind, _, exponent = text.rpartition("_")

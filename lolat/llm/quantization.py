@@ -30,7 +30,7 @@ SCHEMES = {
     "compressed-tensors float 4 group": "w4a16_mxfp4",
     "compressed-tensors int 4 group": "int4_wo", "compressed-tensors int 4 channel": "int4_wo",
 }  # fmt: skip
-"""Quantization, as `_scheme` names it -> data type, as tables of operations name it."""
+"""Name of a quantization from `_scheme` -> name of the data type in tables of operations."""
 PLAIN = {
     "bfloat16": "bfloat16", "float16": "bfloat16", "float32": "bfloat16", "float8_e4m3fn": "fp8",
 }  # fmt: skip
@@ -38,15 +38,15 @@ KIMI_GROUP = 32
 KEYS = "quantization_config|compression_config"
 CACHES = {"FP8": "fp8", "FLOAT 8": "fp8", "": "", "NONE": ""}
 NEAREST = f"the nearest {arg('dtype')}: fp8 for 8 bits, int4_wo for 4"
-"""The remedy for a language model in an unknown data type."""
+"""A hint for a language model in an unknown data type."""
 _WITHOUT = f"for an estimate leave quantization_config out and give {NEAREST}"
 IsUnquantized = Callable[[str], bool]
-"""A test of a module's name: True if it stays bfloat16."""
+"""A function of a module's name: True if the module stays bfloat16."""
 
 
 def dtypes_of(config: Config) -> tuple[str, str, str, IsUnquantized]:
-    """The data types of weights, of experts and of the cache ("" if not stated), and a test for modules
-    that stay bfloat16.
+    """(data type of the weights, of experts, of the cache ("" if not stated), a test for modules that stay
+    bfloat16).
 
     InputError, code "decoder-dtype", for an unknown data type or quantization.
     """
@@ -113,13 +113,13 @@ def _group(group: Config) -> str:
 
 
 def _grouped(config: Config) -> str:
-    """Name the number of elements that share a scale; "" if usual: GROUP in groups, else all."""
+    """Words on the number of elements that share a scale; "" for the usual number: GROUP, or all."""
     size, is_group = config.get("group_size", int, GROUP), config.given.get("strategy") == "group"
     return "" if size == GROUP or (size == -1 and not is_group) else f" in groups of {size}"
 
 
 def group_of(config: Config) -> float:
-    """The number of elements that share a scale in weights of 4 bits; inf: all of an output."""
+    """The number of elements that share a scale in 4-bit weights; inf: all weights of an output."""
     quantized = config.part(KEYS)
     if config.given.get("model_type") == "kimi_k2":
         return KIMI_GROUP
@@ -145,11 +145,11 @@ def _cache(config: Config) -> str:
 
 
 def _is_unquantized(config: Config) -> IsUnquantized:
-    """A test of a module's name: True if it matches one of the unquantized modules.
+    """Make a test of a module's name: True if the configuration lists the module as unquantized.
 
-    An unquantized module's name matches whole pieces of a name between dots; in AWQ any part of a name, as
-    in vLLM and SGLang ("layers.1" is also 10 to 19, "layers.1." is not). * stands for anything; `re:`
-    begins a pattern.
+    A listed name matches whole pieces of a module's name between dots. In AWQ it matches any part of the
+    name, as in vLLM and SGLang ("layers.1" also matches layers 10 to 19, "layers.1." does not). * matches
+    anything; `re:` begins a regular expression.
     """
     is_awq = config.given.get("quant_method") == "awq"
     keys = ("modules_to_not_convert", "ignored_layers", "exclude_modules", "ignore")
@@ -177,18 +177,18 @@ ATTENTION_MATRICES = {
     "latent": [f"self_attn.{name}" for name in _LATENT],
     "linear": ["linear_attn.out_proj"],
 }
-"""The matrices of attention, by its kind."""
+"""Kind of attention -> its matrices."""
 OTHER_MATRICES = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), ("qkv_proj",)),
     "gate_proj": ("gate_up_proj", "w1"), "up_proj": ("gate_up_proj", "w3"), "down_proj": ("w2",),
 }  # fmt: skip
-"""Matrix -> its other names: those of Mixtral, and those of several stored as one (Phi-3, vLLM)."""
+"""Matrix -> its other names: in Mixtral, and of several matrices stored as one (Phi-3, vLLM)."""
 
 
 def unquantized_parts(
     config: Config, is_unquantized: IsUnquantized, layer: int, experts: bool, attention: str = ""
 ) -> frozenset[str]:
-    """The parts of a layer whose matrices stay in bfloat16; InputError if only some of a part do."""
+    """The parts of a layer that stay bfloat16; InputError if only some matrices of a part do."""
     mlp, shared = ("gate_proj", "up_proj", "down_proj"), "shared_expert." if experts else ""
     parts = {
         "attention": ATTENTION_MATRICES[attention],
@@ -206,6 +206,6 @@ def unquantized_parts(
 
 
 def _called(layer: int, name: str) -> Iterator[str]:
-    """Yield the names of a matrix of a layer."""
+    """Yield the names that a matrix of a layer may have."""
     where, _, last = f"model.layers.{layer}.{name}".rpartition(".")
     yield from (f"{where}.{one}" for one in (last, *OTHER_MATRICES.get(last, ())))

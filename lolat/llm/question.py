@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from lolat.llm.load import Load, Trace
 
 USUAL_LOADS = (1, 8, 32, 128)
-"""Concurrent requests of a question that gives neither these nor a rate."""
+"""Concurrent requests of a question that gives neither concurrent requests nor a rate."""
 USUAL_TOKENS = 1024, 512
 PERCENTILES = (50, 90, 99)
-"""Percentiles of times in every answer; an answer also has the one asked for."""
+"""Percentiles of times in every answer, besides the percentile that was asked for."""
 
 
 CACHE_NAMES = {"auto": "", "bf16": "bfloat16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
-"""Names of vLLM and SGLang for data types of the cache -> names here, "" for that of the model."""
+"""Name of a cache's data type in vLLM and SGLang -> its name here; "" is the default of the model."""
 
 
 @dataclass(frozen=True)
 class ServingQuestion:
-    """A question about serving; each load with each tensor parallel is a row of the answer.
+    """A question about serving; the answer has a row for each load and each tensor parallel.
 
-    The loads are `concurrency`, requests at any time, or `request_rate`, requests a second; neither:
+    The loads are `concurrency` (requests at any time) or `request_rate` (requests a second); without both
     USUAL_LOADS. The best row keeps the limits `max_tpot_ms`, `max_ttft_ms`, `gpus`. InputError for a number
-    out of its range, and if there is no file of `arrivals`.
+    out of its range, and if the file `arrivals` does not exist.
     """
 
     # fmt: off
@@ -182,19 +182,19 @@ class ServingQuestion:
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """The tokens of a prompt and of an answer, the usual ones if not given."""
+        """(tokens of a prompt, tokens of an answer), USUAL_TOKENS if not given."""
         own = self.input_tokens, self.output_tokens
         prompt, answer = (one if n is None else n for n, one in zip(own, USUAL_TOKENS, strict=True))
         return prompt, answer
 
     @property
     def coverage(self) -> float:
-        """The share of true values inside the intervals."""
+        """The coverage of the intervals: the share of true values inside them."""
         return COVERAGE if self.sure is None else self.sure / 100.0
 
     @property
     def unusual(self) -> list[str]:
-        """Words on the cached tokens, drafts, arrivals and limits of a step that were asked for."""
+        """Words on the arguments cached tokens, draft tokens, arrivals and limits of a step, if given."""
         arrivals, accepted = self.arrivals or POISSON, percent(self.accepted or 0.0)
         source = arrivals if isinstance(arrivals, str) else plain(arrivals.source)
         given = (
@@ -214,7 +214,7 @@ class ServingQuestion:
         return (self.max_tpot_ms, self.max_ttft_ms, self.gpus) != (None, None, None)
 
     def limits(self, section: ServingSection) -> BatchLimits:
-        """The limits of a step; InputError for those that the framework refuses."""
+        """The limits of a step; InputError if the framework would refuse them."""
         server, own = section.server, (self.max_num_seqs or 0, self.max_num_batched_tokens or 0)
         limits = server.limits_on(section.sheet, *own)
         if server.token_each and limits.tokens < limits.sequences:
@@ -226,7 +226,7 @@ class ServingQuestion:
         return limits
 
     def loads(self) -> list[Load]:
-        """The loads, each once, on one replica."""
+        """The loads of the question, each once."""
         from lolat.llm.load import Load, Trace
 
         each = [(0.0, rate) for rate in several(self.request_rate)]
@@ -240,7 +240,7 @@ class ServingQuestion:
 
 
 def _word(name: str, value: str) -> str:
-    """A word in lower case; InputError for anything else."""
+    """Convert a word to lower case; InputError for anything but a string."""
     if not isinstance(value, str):
         raise InputError(
             f"{arg(name)} {value!r}: expected one word, such as 'fp8'", code=argument_code(name)
@@ -249,7 +249,7 @@ def _word(name: str, value: str) -> str:
 
 
 def _trace(given: Any) -> Trace:
-    """Read the arrivals in a file, or return those that were read."""
+    """Read a file of arrivals; a `Trace` is returned as it is."""
     from lolat.llm.load import Trace, read_trace
 
     if isinstance(given, Trace):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lolat.llm.question import ServingQuestion
 
 FAR = math.log(30.0)
-"""Logarithm of the factor over a limit from which on it may be of another unit."""
+"""A limit in ms that is missed by more than this factor (a logarithm) may be meant in seconds."""
 
 
 SPLIT, NO_ROOM, SHORTAGE, UNSURE, SLOW = "split", "no-room", "shortage", "unsure", "too-slow"
@@ -24,13 +24,14 @@ SPLIT, NO_ROOM, SHORTAGE, UNSURE, SLOW = "split", "no-room", "shortage", "unsure
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why no row of an answer keeps the limits of its question, by the row nearest to them.
+    """The reason why no row of an answer keeps the limits of its question; describes `near`, the nearest
+    row.
 
     `code`: SPLIT (a replica takes more GPUs than were asked for), NO_ROOM (the language model does not
-    fit), SHORTAGE (too few requests are served), UNSURE (the limits are not surely kept) or SLOW.
-    `enough`: the row with the fewest GPUs that keeps the limits, `in_other_dtype`: one that does with
-    weights of another data type; None without one. `slow_host`, `shares`: see `slower_links`; `copies`:
-    see `own_copies`.
+    fit), SHORTAGE (too few requests are served), UNSURE (the limits are not surely kept) or SLOW. `enough`:
+    the best row that keeps the limits on more GPUs; `in_other_dtype`: the best row that keeps them with
+    weights of another data type; None if there is no such row. `slow_host`, `shares`: see `slower_links`;
+    `copies`: see `own_copies`.
     """
 
     code: str
@@ -45,32 +46,30 @@ class Refusal:
 
     @property
     def is_hopeless(self) -> bool:
-        """True if even the most replicas do not keep the limits."""
+        """True if even the largest possible number of replicas misses the limits."""
         asked = self.asked
         return bool(asked.request_rate and asked.has_limits) and self.near.is_hopeless
 
     @property
     def off(self) -> float:
-        """The nearest row's distance to the limits, see `ServingConfig.off`; infinite without limits."""
+        """The nearest row's distance to the limits (see `ServingConfig.off`); infinite without limits."""
         return self.near.off(self.asked) if self.asked.has_limits else math.inf
 
     @property
     def linked_host(self) -> str:
-        """The slow host, if it is not the GPU's own; else ""."""
+        """The host with slow links, if another host than the GPU's own was timed; else ""."""
         return self.slow_host * (self.slow_host != self.made.gpu)
 
     @property
     def remarks(self) -> list[str]:
-        """The remarks of the answer that the message has."""
+        """Remarks of the answer that are also in the message."""
         links = links_words(self.slow_host, self.shares)
         first = self.made.warnings[: self.near.tpot_ms is None]
         return [*filter(None, [links, self.copies]), *first]
 
     @property
     def hint(self) -> str:
-        """A question whether a limit in ms that the nearest row misses by far was meant in seconds; ""
-        for other limits.
-        """
+        """Asks whether a limit in ms was meant in seconds; "" unless the nearest row is FAR over it."""
         asked = self.asked
         limits = {
             "ttft": asked.max_ttft_ms,
@@ -105,21 +104,23 @@ class Refusal:
 
     @property
     def short(self) -> str:
-        """The reason for a list of devices, with the remedies that help."""
+        """The reason in a list of devices, with remedies that are known to help."""
         helps = f"{self._helps}{self._with_type}" if self.enough or self.in_other_dtype else ""
         return f"{self._reason()}{helps}"
 
     @property
     def brief(self) -> str:
-        """The reason beside priced devices: in equal words for all that are far too slow, and without an
-        offer of another data type.
+        """The reason beside devices with prices, without an offer of another data type. Devices that are
+        far too slow get the same words, so that they can share a line.
         """
         if self.is_hopeless and (words := _far_too_slow(self.near, self.asked)):
             return words
         return self._reason() + (self._helps if self.enough else "")
 
     def _reason(self, with_times: bool = False) -> str:
-        """Why the nearest row is refused; `with_times`: also the times of one that is too slow."""
+        """The reason why the nearest row is refused; `with_times`: adds the times of a row that is too
+        slow.
+        """
         near, asked, on = self.near, self.asked, self._on
         times = near.times_words(asked.percentile)
         under = f"under {near.requests_words} " if self._has_loads and not self.is_hopeless else ""
@@ -173,9 +174,9 @@ def no_row(
     made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str], copies: str,
     enough: ServingConfig | None, in_other_dtype: ServingConfig | None,
 ) -> AnswerIsNo:  # fmt: skip
-    """The error for limits that no row keeps; its data has the `Refusal`.
+    """The error for limits that no row keeps; its `data` has the `Refusal`.
 
-    `links`, `copies`: of `slower_links` and `own_copies`; `enough`, `in_other_dtype`: see `Refusal`.
+    `links`: from `slower_links`; `copies`: from `own_copies`; `enough`, `in_other_dtype`: see `Refusal`.
     """
 
     def distance(row: ServingConfig) -> tuple[float, ...]:
@@ -196,7 +197,7 @@ def no_row(
 
 
 def no_room(made: ServingAnswer) -> AnswerIsNo:
-    """The error for GPUs that do not hold the language model, or none of its loads."""
+    """The error for GPUs that cannot hold the language model, or the requests of any load."""
     near = max(made.served, key=lambda row: (row.largest_rate or 0.0, row.largest_concurrency))
     words, code = near.words(made.asked.percentile), SHORTAGE
     if near.tpot_ms is None:
@@ -206,14 +207,14 @@ def no_room(made: ServingAnswer) -> AnswerIsNo:
 
 
 def refusal_of(error: AnswerIsNo) -> Refusal | None:
-    """The `Refusal` of an error of `no_row` or `no_room`; None for any other."""
+    """The `Refusal` of an error from `no_row` or `no_room`; None for another error."""
     return error.data.get("refusal")
 
 
 def _far_too_slow(near: ServingConfig, asked: ServingQuestion) -> str:
-    """Return why no number of GPUs is fast enough; "" if the times of `near` keep the limits.
+    """The reason why no number of GPUs is fast enough; "" if the times of `near` keep the limits.
 
-    The words are the same for all rows that are over twice too slow.
+    All rows over twice their limit have the same words.
     """
     if near.tpot_ms is None:
         return ""
@@ -227,7 +228,7 @@ def _far_too_slow(near: ServingConfig, asked: ServingQuestion) -> str:
 
 
 def _not_sure(near: ServingConfig, asked: ServingQuestion, times: str) -> str:
-    """Return why a row does not surely keep the limits, around its `times` in words."""
+    """The reason why a row does not surely keep the limits; `times`: its GPUs and times in words."""
     if near.may_pile_up:
         return f"may be overloaded {times} ({near.over_words(asked)})"
     token, first = near.token_times(asked.percentile)
@@ -237,7 +238,7 @@ def _not_sure(near: ServingConfig, asked: ServingQuestion, times: str) -> str:
 
 
 def _keeping(row: ServingConfig, asked: ServingQuestion) -> str:
-    """Words that GPUs keep the limits, with their price: "2 GPUs keep them, $4,000 a month"."""
+    """A clause that a row's GPUs keep the limits, with the price: "2 GPUs keep them, $4,000 a month"."""
     month = row.dollars_per_month
     price = f", {dollars(month)} a month" if month is not None else ""
     likely, s = "" if row.is_sure(asked) else "likely ", "s" if row.gpus == 1 else ""
@@ -245,7 +246,9 @@ def _keeping(row: ServingConfig, asked: ServingQuestion) -> str:
 
 
 def _tried(made: ServingAnswer, near: ServingConfig) -> str:
-    """The GPUs of a replica that were tried and, of several, that of the nearest row."""
+    """The numbers of GPUs per replica that were tried and, if there are several, the number in the nearest
+    row.
+    """
     *few, last = sorted({row.gpus // row.replicas for row in made.served if row.is_hopeless})
     if not few:
         return plural(last, "GPU")
@@ -253,7 +256,7 @@ def _tried(made: ServingAnswer, near: ServingConfig) -> str:
 
 
 def _limits_words(asked: ServingQuestion) -> str:
-    """The limits of times in words; "" without one."""
+    """The limits of times in words; "" without limits."""
     at = "" if asked.percentile is None else f" at P{asked.percentile}"
     token = f"{milliseconds(asked.max_tpot_ms)} a token" if asked.max_tpot_ms else ""
     if asked.min_tokens_per_s:

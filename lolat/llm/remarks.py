@@ -1,4 +1,4 @@
-"""Remarks on an answer that a user needs besides the numbers in its rows."""
+"""Remarks on an answer about serving, which a user needs besides the numbers in its rows."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from lolat.llm.sizing import Sizing
 
 FASTER = 0.9
-"""Factor of a token's time below which another data type gets a remark."""
+"""Another data type gets a remark if its time per output token is below this fraction of the row's."""
 SMALLER = "nvfp4"
-"""The data type below FP8 that is computed, not only read."""
+"""The data type smaller than FP8 that GPUs compute in; other small types are only read."""
 STAYS, SLOWER = 10.0, 5.0
-"""A log shorter than this many requests' times has no steady load; a percentile that fewer requests exceed
-is noise."""
+"""Recorded requests that last less than STAYS times one request have no steady load; a percentile that
+fewer than SLOWER requests exceed is noise."""
 MOST_EXCHANGE = 0.5
-"""Fraction of a prompt's time above which all-reduces get a remark."""
+"""All-reduces get a remark if they take more than this fraction of a prompt's time."""
 MOST_NAMED = 16
-"""The most GPUs of a replica that an error advises: two nodes."""
+"""The most GPUs per replica that a remark advises: two nodes."""
 UNCORRECTED = 0.2
-"""Least error of a first token that gets a remark."""
+"""A time to the first token with a larger relative error gets a remark."""
 KINDS = {"dense": "dense model", "experts": "mixture of experts", "latent": "model with latent attention",
          "linear": "model with linear attention"}  # fmt: skip
 FP8_WO = ("this GPU computes no FP8: weights in FP8 are read in 8 bits and computed in bfloat16 (fp8_wo), "
@@ -49,15 +49,15 @@ CALLED = {"gemm": "products", "moe": "experts"}
 
 
 def _true(*remarks: tuple[object, str]) -> list[str]:
-    """The remarks whose conditions hold."""
+    """The remarks whose conditions are true; `remarks`: (condition, remark)."""
     return [words for is_so, words in remarks if is_so]
 
 
 def remarks_on(
     every: Mapping[Split, Sizing], rows: Sequence[ServingConfig], chosen: ServingConfig
 ) -> Iterator[str]:
-    """Yield remarks on `rows`, and on the `chosen` one and its deployment; the first is on weights that do
-    not fit. `every`: the sizings of the rows.
+    """Yield remarks on `rows`, and on the `chosen` row and its deployment. If weights do not fit, the first
+    remark says so. `every`: the sizings of the rows.
     """
     sizing = every[chosen.split]
     asked, here, gpu = sizing.asked, sizing.deployment, sizing.gpu
@@ -110,7 +110,7 @@ def remarks_on(
 
 
 def _published(dtype: str, decoder: Decoder) -> list[str]:
-    """Remarks on a data type that is asked for beside a published quantization."""
+    """Remarks on a requested data type that differs from the published quantization."""
     parts = sorted({part for kind in decoder.kinds for part in kind.unquantized})
     mxfp4, words = decoder.has_mxfp4, " and ".join(parts).replace("_", "-")
     return _true(
@@ -127,7 +127,7 @@ def _published(dtype: str, decoder: Decoder) -> list[str]:
 
 
 def published_fp8(decoder: Decoder) -> str:
-    """The data type of a decoder's FP8 from its maker; "": not known."""
+    """The data type of the FP8 weights that a decoder's maker publishes; "" if none are known."""
     with suppress(InputError):
         return named(f"{decoder.name}-fp8").dtype
     return ""
@@ -157,8 +157,8 @@ def _arrivals(trace: Trace, asked: ServingQuestion, row: ServingConfig) -> list[
 def _faster(
     every: Mapping[Split, Sizing], rows: Sequence[ServingConfig], chosen: ServingConfig
 ) -> Iterator[str]:
-    """Remark on data types with which a token takes less than FASTER times as long, in the chosen row, or
-    in the row that gains most.
+    """Remark on faster data types (see FASTER) in the chosen row; if it has none, in the row that gains
+    most.
     """
     told = list[tuple[bool, float, int, dict[str, float]]]()
     for n, one in enumerate(rows):
@@ -188,10 +188,10 @@ def _faster(
 
 
 def _types(sizing: Sizing, row: ServingConfig) -> dict[str, float]:
-    """ms of a token in other data types, if less than FASTER times those of a row.
+    """Data type -> ms per output token, of data types that take less than FASTER times as long as a row.
 
-    The other types are the published one, the other FP8, or bfloat16 if the published one is asked for;
-    beside FP8 also SMALLER if no type was asked for. They must have been timed on the same GPU.
+    Candidates are the published data type (bfloat16 if the row has the published one), the other FP8 type
+    of a row in FP8 and, if the question names no type, SMALLER. They must have been timed on the same GPU.
     """
     here, load, found = sizing.deployment, sizing.load_of(row), dict[str, float]()
     others = {"bfloat16" if here.dtype == here.decoder.dtype else here.decoder.dtype}
@@ -218,7 +218,7 @@ def _types(sizing: Sizing, row: ServingConfig) -> dict[str, float]:
 
 
 def _fewer_gpus(sizing: Sizing, row: ServingConfig) -> Iterator[str]:
-    """Remark on data types in which fewer GPUs hold the load, if none was asked for."""
+    """Remark on data types in which fewer GPUs hold the load, if the question names no type."""
     here = sizing.deployment
     at_once = 1 if row.request_rate else math.ceil(row.concurrency / row.replicas)
     is_least = not sizing.asked.dtype and here.gpus == _least(sizing, "", 1)
@@ -228,8 +228,8 @@ def _fewer_gpus(sizing: Sizing, row: ServingConfig) -> Iterator[str]:
 
 
 def _first_token(sizing: Sizing) -> list[str]:
-    """Remark that first tokens may be off, as the scheduler looks for requests more often than in the
-    served rows, or as a fit to own rows did not correct them.
+    """Remark that times to the first token may be off: the scheduler looks for requests more often than in
+    the served rows, or a fit to own rows did not correct these times.
     """
     section, kind = sizing.gpu.section, sizing.deployment.decoder.kind
     server, of_own = section.server, section.own_error
@@ -247,7 +247,7 @@ def _first_token(sizing: Sizing) -> list[str]:
 
 
 def own_copies(sizing: Sizing, rows: Iterable[ServingConfig]) -> str:
-    """Remark on cached tokens that requests do not share, if some wait for memory; "" if none does."""
+    """Remark that cached tokens are not shared, if requests wait for memory; "" if none waits."""
     cached, server = sizing.asked.cached_tokens, sizing.gpu.section.server
     most = sizing.asked.limits(sizing.gpu.section).sequences
 
@@ -265,7 +265,9 @@ def own_copies(sizing: Sizing, rows: Iterable[ServingConfig]) -> str:
 
 
 def slower_links(every: Iterable[Sizing]) -> tuple[str, str]:
-    """Words on the host whose all-reduces take most of a prompt, with their shares; "" if there is none."""
+    """(the host whose all-reduces take most of a prompt's time, their shares in words); ("", "") if there
+    is none.
+    """
     slow, host = list[str](), ""
     for sizing in (one for one in every if one.fitting_requests and one.deployment.gpus > 1):
         exchange = sizing.gpu.operation("all_reduce", "bfloat16")
@@ -288,8 +290,8 @@ def links_words(host: str, shares: str = "") -> str:
 
 
 def _least(sizing: Sizing, dtype: str, requests: float) -> int:
-    """The least tensor parallel that holds the weights in a data type and the caches of so many requests; 0
-    if none does. "": the published data type.
+    """The least tensor parallel that holds the weights in `dtype` ("": the published one) and the caches of
+    `requests` requests; 0 if none does.
     """
     section, asked, decoder = sizing.gpu.section, sizing.asked, sizing.deployment.decoder
     tokens = asked.loads()[0].longest
@@ -302,7 +304,9 @@ def _least(sizing: Sizing, dtype: str, requests: float) -> int:
 
 
 def _least_by_dtype(sizing: Sizing, gpus: int, requests: float) -> dict[int, str]:
-    """Numbers of GPUs below `gpus` that hold so many requests in a data type, the largest first."""
+    """Number of GPUs below `gpus` -> a data type in which they hold `requests` requests; the most GPUs
+    first.
+    """
     others = () if sizing.deployment.decoder.has_mxfp4 else reversed(DTYPES)
     fewer = {n: t for t in others if 0 < (n := _least(sizing, t, requests)) < gpus}
     return dict(sorted(fewer.items(), reverse=True))
@@ -324,7 +328,7 @@ def _room(sizing: Sizing) -> str:
 
 
 def needed_words(sizing: Sizing) -> str:
-    """Name the fewest GPUs, up to MOST_NAMED, that hold the model, and fewer in other data types."""
+    """Words on the fewest GPUs, up to MOST_NAMED, that hold the model, also in other data types."""
     least = _least(sizing, sizing.asked.dtype, 1)
     every = _least_by_dtype(sizing, least or MOST_GPUS, 1)
     fewer = {n: dtype for n, dtype in every.items() if n <= MOST_NAMED}
@@ -335,7 +339,7 @@ def needed_words(sizing: Sizing) -> str:
 
 
 def _not_timed(sizing: Sizing) -> Iterator[str]:
-    """Remark on operations that were not timed on this GPU, by the source of their times."""
+    """Remark on operations that were not timed on this GPU, one remark for each source of their times."""
     told: dict[str, dict[str, list[str]]] = {}
     for (name, dtype), operation in steps.operations_of(sizing.gpu, sizing.deployment).items():
         if operation.like:
@@ -349,7 +353,9 @@ def _not_timed(sizing: Sizing) -> Iterator[str]:
 
 
 def _beyond(sizing: Sizing, rows: Sequence[ServingConfig]) -> list[str]:
-    """Remark on requests beyond served or running ones, and on loads and GPUs never served."""
+    """Remarks on overloaded rows, on more requests than run at once, and on loads or GPUs beyond any served
+    row.
+    """
     section, here, rows = (
         sizing.gpu.section,
         sizing.deployment,
@@ -389,7 +395,7 @@ def _beyond(sizing: Sizing, rows: Sequence[ServingConfig]) -> list[str]:
 
 
 def replicas_left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:
-    """Remark on numbers of GPUs of which no number of replicas keeps the limits."""
+    """Remark on each size of a replica that misses the limits with any number of replicas."""
     for row in {row.split: row for row in rows}.values():
         token, first = (
             milliseconds(ms) + (f" (up to {milliseconds(ends[1])})" if ends and asked.sure else "")
