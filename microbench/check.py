@@ -25,7 +25,7 @@ from . import backends
 from .blocks import Predefined, known_graphs
 from .learn import references
 from .runner import Job, Runner, Settings, graph_job, job_key, keep_bytes
-from .timing import BUSY, Latencies, latencies
+from .timing import BUSY, Latencies, latencies, unrest
 
 SETTINGS = Settings(rounds=6)
 
@@ -58,12 +58,15 @@ class Case:
 
 @dataclass(frozen=True)
 class MeasuredNetwork:
-    """A measured case: its latency on the machine as it was throughout the run."""
+    """A measured case: its latency on the machine as it was throughout the run; `unrest`: the median round
+    over the fastest.
+    """
 
     case: Case
     graph: Graph
     latency_ms: float
     spread: float | None
+    unrest: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,13 @@ def measure(
     outcome = runner.run([*jobs, *again], [], SETTINGS)
     result = latencies(outcome.visits)
     networks = tuple(
-        MeasuredNetwork(case, as_run(backend, graph), found.latency_ms, found.spread)
+        MeasuredNetwork(
+            case,
+            as_run(backend, graph),
+            found.latency_ms,
+            found.spread,
+            unrest(outcome.visits[case.key]),
+        )
         for case, graph in wanted
         if (found := result.jobs.get(case.key))
     )

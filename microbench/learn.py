@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lolat.device.schema import OTHERS
+from lolat.device.state import LIMIT
 from lolat.graph import Graph
 from lolat.io.paths import relative_path
 from lolat.io.progress import Progress
 from lolat.tables.blocks import Point
-from lolat.units import changed, deviation, plural
+from lolat.units import changed, deviation, percent, plural
 
 from . import environment
 from .blocks import NETWORKS, Predefined, for_device, known_graphs
@@ -69,7 +70,7 @@ class MeasuredBlocks(NamedTuple):
     points: list[Point]
     environment: dict[str, Any]
     noise: dict[str, Any]
-    warnings: list[str]
+    failures: dict[str, str]
     journal: Journal
 
 
@@ -97,8 +98,7 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
     if outcome.probes:
         middle_ms = np.median(outcome.probes, axis=0)
         noise["probe"] = {"forks": middle_ms.round(4).tolist()}
-    remarks = warnings(where, noise, outcome.failures)
-    return MeasuredBlocks(measurements, where, noise, remarks, journal)
+    return MeasuredBlocks(measurements, where, noise, outcome.failures, journal)
 
 
 @contextlib.contextmanager
@@ -115,7 +115,8 @@ def run_jobs(
     with Runner(run.backend, run.device, run.progress) as runner:
         where = before | runner.environment
         if remark := busy(before):  # told once the backend runs, or why it cannot stands below it
-            run.progress.note(remark)
+            has_several = run.device == "cpu" and where.get("threads", 1) > 1
+            run.progress.note(remark + ONE_THREAD * has_several)
         if run.check is not None:
             run.check(where)
         key = run_key(runner.environment, run.device, [*jobs, *networks], settings)
@@ -234,10 +235,8 @@ def wait_until_calm(
         progress.note("a calm moment: starting")
 
 
-WAITING = (
-    "start again (--wait waits for them; --threads 1 is much faster beside them, for a "
-    "profile of one thread), or the times include them"
-)
+WAITING = "start again (--wait waits for them), or the times include them"
+ONE_THREAD = "; --threads 1 is much faster beside them, for a profile of one thread"
 
 
 def busy(where: Mapping[str, Any], remedy: str = WAITING) -> str | None:
@@ -257,31 +256,18 @@ def busy(where: Mapping[str, Any], remedy: str = WAITING) -> str | None:
 def warnings(
     where: Mapping[str, Any], noise: Mapping[str, Any], failures: Mapping[str, str]
 ) -> list[str]:
-    """Remarks on a run, each with its remedy."""
-    remarks = [remark] if (remark := busy(where)) else []
-    able = _processors(where)
+    """Remarks on a run, each with its remedy: one on a busy or unsteady machine, whatever it showed in."""
+    remarks, able = [], _processors(where)
     if where["threads"] > able:
         remarks.append(
             f"{where['framework']} started {where['threads']} threads, and this process may use {able} "
             f"processors: learn again with `threads` {able}"
         )
-    factor = noise["busy"] / noise["quiet"]
-    if factor > UNSTEADY or noise["floor"] > UNREPEATABLE:
+    if found := [*unrest(noise, able)]:
         remarks.append(
-            f"unsteady machine: everything took {factor:.1f} times as long in its busiest tenth as in its "
-            f"calmest, and repeated measurements were {100 * noise['floor']:.0f} % apart: close other "
-            "programs and run again for narrower intervals (on a virtual machine, neighbors may be the "
-            "cause: docs/how-to/measure.md)"
-        )
-    if noise["others"] > OTHERS:
-        remarks.append(
-            f"other programs used {noise['others']:.1f} of {able} processors while learning, and the times "
-            "include them: learn again when they have ended, or keep the profile for a machine as busy"
-        )
-    if deviation(noise["trend"]) > MOVED:
-        remarks.append(
-            f"the machine became {changed(noise['trend'])} while learning (the last quarter of the run "
-            "against the first): heat, or neighbors on a virtual machine; learn again when it has settled"
+            f"the machine was busy or unsteady while learning ({'; '.join(found)}): close other programs "
+            "and learn again for narrower intervals, or keep the profile for a machine as busy (neighbors "
+            "on a virtual machine or heat may be the cause: docs/how-to/measure.md)"
         )
     if failures:
         key, reason = next(iter(failures.items()))
@@ -290,3 +276,17 @@ def warnings(
             "fitted to the others"
         )
     return remarks
+
+
+def unrest(noise: Mapping[str, Any], able: int | None = None) -> Iterator[str]:
+    """Yield the signs of a busy or unsteady machine, with `able` processors, in the `noise` of a run."""
+    if noise["others"] > OTHERS:
+        yield f"other programs used {noise['others']:.1f}{f' of {able}' if able else ''} processors"
+    if (factor := noise["busy"] / noise["quiet"]) > UNSTEADY:
+        yield f"everything took {factor:.1f} times as long in the busiest tenth as in the calmest"
+    if noise["floor"] > UNREPEATABLE:
+        yield f"repeated measurements were {percent(noise['floor'])} apart"
+    if deviation(noise["trend"]) > MOVED:
+        yield f"it became {changed(noise['trend'])} from the first quarter of the run to the last"
+    if (repeated := noise.get("repeatability", 0.0)) > LIMIT:
+        yield f"times repeat within {percent(repeated)}"

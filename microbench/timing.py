@@ -183,6 +183,12 @@ def latencies(visits: Mapping[str, Sequence[Visit]]) -> Latencies:
     return Latencies(jobs, low, high, _others([v for vs in visits.values() for v in vs]), trend)
 
 
+def unrest(visits: Sequence[Visit]) -> float:
+    """The median round of a job over its fastest: what the load of a busy machine adds to it."""
+    rounds = [statistics.median(visit.samples_ms) for visit in visits]
+    return statistics.median(rounds) / max(min(rounds), 1e-9)
+
+
 def _others(visits: Sequence[Visit]) -> float:
     """The processors that other programs used: the median from visit to visit; 0 if unknown."""
     seen = sorted(

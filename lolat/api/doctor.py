@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lolat.api.measuring import UNSETTLED, device_of, is_settled, write_state
+from lolat.api.measuring import UNSETTLED, device_of, write_state
 from lolat.device import execution_modes
 from lolat.device.remedies import bundled_of
 from lolat.device.schema import OTHERS
@@ -182,15 +182,12 @@ def diagnosis(
     verdict = OTHER
     if measured and ratio is not None and not differences:
         # Other programs, and a machine that changes now or did while learning, are a state and no drift.
-        others, unrest = (
-            measured.latencies.others,
-            measured.latencies.busy / measured.latencies.quiet,
-        )
-        tells = is_settled(others, unrest) and not is_noisy(model.file)
+        unrest = "; ".join(learn.unrest(learn.noise_of(measured.latencies)))
+        tells = not unrest and not is_noisy(model.file)
         moved = DRIFTED if tells else UNSETTLED
         verdict = OK if deviation(ratio) <= limit else moved
-        if others > OTHERS:
-            warnings.append(f"other programs used {others:.1f} processors meanwhile: close them")
+        if unrest:
+            warnings.append(f"during this check {unrest}")
     ratios = [a.ratio for a in again]
     return Diagnosis(
         model=model.name,

@@ -13,7 +13,6 @@ from typing import Any
 
 from lolat.api.model import Model
 from lolat.device.file import DeviceFile, read, write
-from lolat.device.state import LIMIT
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting import blocks as fitting
 from lolat.fitting.int8 import with_int8
@@ -27,7 +26,7 @@ from lolat.microbench import backends, blocks, check, choice, environment, learn
 from lolat.microbench import journal as journals
 from lolat.microbench import learn as learn_blocks
 from lolat.parameters import check_given
-from lolat.units import percent, value_words
+from lolat.units import value_words
 
 DEFAULT_BACKEND = "tensorflow"
 """The backend that the default name of a profile does not mention."""
@@ -94,20 +93,17 @@ def _learn_latencies(old: DeviceFile | None, target: Path, run: learn_blocks.Run
     if latencies and not run.restart:
         run = replace(run, check=partial(_refuse_other, latencies, fields=environment.OF_BACKEND))
     with journals.interruptible(run.journal):
-        measured, where, noise, warnings, journal = learn_blocks.measure_blocks(run)
+        measured, where, noise, failures, journal = learn_blocks.measure_blocks(run)
         points, quantized = ([p for p in measured if bool(p.scheme) is q] for q in (False, True))
         run.progress.note("timing some networks once more, by another process")
+        again: Sequence[check.NetworkAgain] = ()
+        lacking = []
         try:
             again = check.measure_again(points, run.backend, run.device, run.progress)
         except LolatError as error:
-            again = ()
-            warnings.append(f"networks could not be timed once more: {error}")
+            lacking = [f"networks could not be timed once more: {error}"]
         noise["repeatability"] = round(check.repeatability(again, noise), 4)
-        if noise["repeatability"] > LIMIT:
-            warnings.append(
-                f"times on this machine repeat within {percent(noise['repeatability'])}, and a prediction "
-                "cannot be surer: close other programs and learn again"
-            )
+        warnings = [*learn_blocks.warnings(where, noise, failures), *lacking]
         label = environment.label_of(run.device, where)
         where["seconds"] = round(time.monotonic() - started, 1)
         file = fitting.fitted_file(target.stem, label, points, where, noise, warnings)

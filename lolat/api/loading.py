@@ -84,8 +84,8 @@ def open_here(
         here = machine.here(file.recorded, CPU)
         differences = machine.differences_of_device(file.device, file.recorded, here)
         if name == LOCAL and differences:
-            backend = f" --backend {own}" if (own := file.environment.framework) else ""
-            say(f"warning: {name}: {differences[0]}; learn again with: lolat learn cpu{backend}")
+            learn = file.environment.learn_command(threads=here.get("threads_asked"))
+            say(f"warning: {name}: {differences[0]}; learn again with: {learn}")
     if as_learned and now:
         raise InputError(
             f"{arg('as_learned')} and {arg('now')}: expected one of them", code="two-speeds"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from lolat.device.file import UNKNOWN
 from lolat.device.remedies import bundled_of
-from lolat.device.schema import OTHERS
 from lolat.device.state import limit_of, write_check
 from lolat.errors import InputError, MeasuringError, ModelFileError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
@@ -36,21 +36,25 @@ DEFAULT_NETWORKS = (
 """Ten architectures, as whole networks not measured when learning; four of them share a block with the
 predefined ones."""
 GOOD, FAIR = 0.08, 0.15  # median errors up to which a profile is good, and fair
-BUSY = "start again (--wait waits for them), or the times include them"
-"""The remedies on a busy machine; a profile of fewer threads would be another one."""
 UNSETTLED: Literal["unsettled"] = "unsettled"
+UNSTEADY = 1.0 + FAIR
+"""The median round of a network over its fastest above which an error says nothing of the profile."""
 TAKEN_OUT = ("median", "bias", "within_10_percent")
 
 
 @dataclass(frozen=True)
 class EvaluatedNetwork:
-    """A network measured, beside the prediction as `predict` gives it."""
+    """A network measured, beside the prediction as `predict` gives it.
+
+    `unrest`: its median round over its fastest; other programs make it large.
+    """
 
     network: str
     input_size: tuple[int, ...]
     batch_size: int
     measured_ms: float
     spread: float | None
+    unrest: float
     predicted_ms: float
     error: float
     coverage: float | None
@@ -58,6 +62,11 @@ class EvaluatedNetwork:
     interval_width: float | None
     inside: bool | None
     in_domain: bool | None
+
+    @property
+    def is_unsteady(self) -> bool:
+        """True if its rounds differ too much to judge the prediction."""
+        return self.unrest > UNSTEADY
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,7 +77,7 @@ class Evaluation(Result):
     how it ranks. `ratio`: time of the profile's own networks meanwhile over that learned, the median; None
     if it has none. `ratio_taken_out`: the errors of predictions times that ratio. `limit`: how far the
     ratio may be from 1. `verdict`: good (a median error up to 8 %), fair (up to 15 %), poor, or unsettled:
-    the machine is busy or unsteady, and its speed is not the learned one. `cause`: machine, domain, level,
+    a larger one on a machine that is busy or unsteady. `cause`: machine, domain, level,
     noise or formula (docs/how-to/measure.md). `differences`: those that make this machine another than the
     profile's.
     """
@@ -101,25 +110,33 @@ class Evaluation(Result):
     def verdict(self) -> Literal["good", "fair", "poor", "unsettled"]:
         """The verdict on the predictions, by their median error."""
         error = self.median_error
-        if error > GOOD and self._is_unsettled:
+        if error > GOOD and self.unrest:
             return UNSETTLED
         return "good" if error <= GOOD else "fair" if error <= FAIR else "poor"
 
     @property
-    def _has_moved(self) -> bool:
+    def has_moved(self) -> bool:
+        """True if the machine's speed is another than learned, by more than the limit."""
         return self.ratio is not None and deviation(self.ratio) > self.limit
 
     @property
-    def _is_unsettled(self) -> bool:
-        noise = self.noise
-        return self._has_moved and not is_settled(noise["others"], noise["busy"] / noise["quiet"])
+    def unrest(self) -> list[str]:
+        """The signs that the machine is busy or unsteady, in words; [] on a calm one."""
+        unsteady = [n for n in self.networks if n.is_unsteady]
+        signs = [*learn.unrest(self.noise)]
+        if 2 * len(unsteady) >= len(self.networks):  # fewer do not decide the median
+            worst = max(unsteady, key=attrgetter("unrest"))
+            signs.append(
+                f"{plain(worst.network)} usually took {worst.unrest:.1f} times its fastest round"
+            )
+        return signs
 
     @property
     def cause(self) -> Literal["machine", "domain", "noise", "level", "formula"] | None:
         """The cause of the median error; None if it is good."""
         if self.verdict == "good":
             return None
-        if self._has_moved:
+        if self.has_moved or self.verdict == UNSETTLED:
             return "machine"
         if sum(n.in_domain is False for n in self.networks) > len(self.networks) / 2:
             return "domain"
@@ -184,9 +201,7 @@ def evaluate(
         backend, networks or DEFAULT_NETWORKS, batch_sizes or EVALUATED_BATCHES, as_size(input_size)
     )
     references = check.references_of(points_of(model.latencies_file.document), backend)
-    remark = (
-        None if wait else learn.busy(here | {"others_at_start": environment.other_programs()}, BUSY)
-    )
+    remark = None if wait else learn.busy(here | {"others_at_start": environment.other_programs()})
     with runners.Runner(backend, device, progress) as runner:
         if wait:
             learn.wait_until_calm(progress)
@@ -200,7 +215,7 @@ def evaluate(
     ratio = check.median_ratio(measured.again)
     result = replace(compared(model, measured, ratio), differences=other)
     if ratio is not None and not any(d.of_device for d in found):
-        write_state(model, "evaluate", ratio, not result._is_unsettled)
+        write_state(model, "evaluate", ratio, not (result.has_moved and result.unrest))
     return result
 
 
@@ -212,10 +227,9 @@ def with_bundled(error: ModelFileError) -> ModelFileError:
 
 def _of_here(model: Model, here: Mapping[str, Any]) -> str:
     """A clause on what answers for this machine in place of a profile of another processor."""
-    framework = model.file.environment.framework
-    backend = f" --backend {framework}" if framework else ""
-    learn = f"`lolat learn cpu{backend}` learns this one"
-    there = bundled_of(here["processor"], framework)
+    where = model.file.environment
+    learn = f"`{where.learn_command(threads=here.get('threads_asked'))}` learns this one"
+    there = bundled_of(here["processor"], where.framework)
     return f"{there}, {learn}" if there else learn
 
 
@@ -257,6 +271,7 @@ def _evaluated(model: Model, network: check.MeasuredNetwork) -> EvaluatedNetwork
         batch_size=network.case.batch_size,
         measured_ms=ms,
         spread=network.spread,
+        unrest=network.unrest,
         predicted_ms=latency,
         error=latency / ms - 1,
         coverage=predicted.coverage,
@@ -265,13 +280,6 @@ def _evaluated(model: Model, network: check.MeasuredNetwork) -> EvaluatedNetwork
         inside=interval and bool(interval[0] <= ms <= interval[1]),
         in_domain=predicted.in_domain,
     )
-
-
-def is_settled(others: float, unrest: float) -> bool:
-    """True if a run tells of the machine: `others`, processors of other programs, and `unrest`, the most
-    disturbed tenth over the calmest, are small.
-    """
-    return others <= OTHERS and unrest <= learn.UNSTEADY
 
 
 def write_state(

@@ -45,7 +45,7 @@ def other_framework(file: DeviceFile, framework: str, known: str = "networks") -
     if backend is None or learned in (None, backend):
         return
     other = _learned_with(backend, file.name.removesuffix(f"-{learned}"), known)
-    learn = f"lolat learn {where.device} --backend {backend}" if where.is_learned else ""
+    learn = where.learn_command(backend) if where.is_learned else ""
     remedy = f"the profile {other}" if other else learn  # none for published times
     its, own = (FRAMEWORK_TITLES.get(name, name) for name in (learned or "", backend))
     as_read = (

@@ -8,6 +8,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from msgspec.structs import replace
+
 from lolat.device.file import (
     MODEL_PARTS,
     OF_INFERENCE,
@@ -20,7 +22,6 @@ from lolat.device.summary import FRAMEWORK_TITLES
 from lolat.errors import ModelFileError
 from lolat.hardware.card_names import card_of, device_name, find_gpu
 from lolat.hardware.environment import ANY_GPU, Environment
-from lolat.hardware.gpus import CPU
 from lolat.io.paths import SHIPPED, bundled_folder
 from lolat.parameters import BACKENDS, TRAINING_BACKENDS
 from lolat.units import plural
@@ -63,14 +64,14 @@ def how_to_add(file: DeviceFile, source: str, section: str) -> str:
         )
     if section not in (OF_INFERENCE, OF_TRAINING):
         return f"`lolat nas fit {section} SAMPLES.csv --output {output}`"
-    device = ANY_GPU if where.device == ANY_GPU or file.gpu else CPU
+    if file.gpu:
+        where = replace(where, device=ANY_GPU)
     if section == OF_TRAINING and (where.framework or BACKENDS[0]) not in TRAINING_BACKENDS:
-        backend = f"--backend {' or '.join(TRAINING_BACKENDS)}"
-        return f"`lolat learn {device} {backend} --mode training`: {where.framework} does not train"
-    backend = f" --backend {where.framework}" if where.framework else ""
+        learn = where.learn_command(" or ".join(TRAINING_BACKENDS))
+        return f"`{learn} --mode training`: {where.framework} does not train"
     mode = " --mode training" if section == OF_TRAINING else ""
     table = "EPOCHS.csv" if section == OF_TRAINING else "TABLE.csv"
-    learn = f"`lolat learn {device}{backend}{mode} --output {output}` on the device"
+    learn = f"`{where.learn_command()}{mode} --output {output}` on the device"
     return f"{learn}, or `lolat fit {table} --output {output}`"
 
 

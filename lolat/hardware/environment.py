@@ -10,6 +10,8 @@ from msgspec import Struct
 from lolat.hardware.gpus import CPU
 
 ANY_GPU = "gpu"
+OF_A_BACKEND = ("jit", "compile", "channels_last", "half")
+"""Options of `lolat learn`: fields of `Environment` that are true or false."""
 
 
 class FittedOn(Struct, frozen=True):
@@ -32,8 +34,8 @@ class Environment(Struct, frozen=True):
     `device`: CPU or ANY_GPU for one that LoLat measured, else any word; `card`: the GPU of a device with a
     user's name; `source`: names of tables, or facts on the single layers of 2018; `sheet`: given fields of
     `Gpu`; `rows`: keys of fitted rows; `own_networks`: the user's timed networks that scaled all times;
-    `mode`: the execution mode in words. Further fields are in the file alone;
-    `lolat.microbench.environment` compares them.
+    `mode`: the execution mode in words; `threads_asked`: the `--threads` of `lolat learn`. Further fields
+    are in the file alone; `lolat.microbench.environment` compares them.
     """
 
     device: str = ""
@@ -41,6 +43,7 @@ class Environment(Struct, frozen=True):
     framework: str | None = None
     framework_version: str | None = None
     threads: int | None = None
+    threads_asked: int | None = None
     half: bool = False
     compile: bool = False
     channels_last: bool = False
@@ -63,6 +66,18 @@ class Environment(Struct, frozen=True):
     def is_learned(self) -> bool:
         """True if LoLat measured the device."""
         return self.device in (CPU, ANY_GPU)
+
+    def learn_command(self, backend: str | None = None, threads: int | None = None) -> str:
+        """The command that learns this device so again, or with another backend or number of threads."""
+        words = ["lolat learn", ANY_GPU if self.device == ANY_GPU else CPU]
+        if name := backend or self.framework:
+            words.append(f"--backend {name}")
+        if name == self.framework:  # another one has other options
+            chosen = [option for option in OF_A_BACKEND if getattr(self, option)]
+            words += [f"--{option.replace('_', '-')}" for option in chosen]
+        if number := threads or self.threads_asked:
+            words.append(f"--threads {number}")
+        return " ".join(words)
 
     @property
     def of_layers(self) -> bool:

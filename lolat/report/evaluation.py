@@ -11,8 +11,6 @@ from lolat.device.device import Device
 from lolat.device.domain import fit_again
 from lolat.device.state import LIMIT, is_noisy
 from lolat.device.summary import headline
-from lolat.hardware.environment import ANY_GPU
-from lolat.hardware.gpus import CPU
 from lolat.parameters import COVERAGE
 from lolat.report.device import first_evaluation
 from lolat.report.prediction import note_lines
@@ -22,7 +20,7 @@ from lolat.units import between, changed, digits, milliseconds, percent, plain, 
 
 if TYPE_CHECKING:
     from lolat.api.doctor import Diagnosis
-    from lolat.api.measuring import Evaluation
+    from lolat.api.measuring import EvaluatedNetwork, Evaluation
     from lolat.api.table_evaluation import TableEvaluation
     from lolat.api.table_rows import Compared
 
@@ -39,7 +37,7 @@ def evaluation_lines(result: Evaluation) -> Iterator[Part]:
         Column("measured", lambda r: r.measured_ms, milliseconds),
         Column("predicted", lambda r: r.predicted_ms, milliseconds),
         Column("error", lambda r: 100 * r.error, "{:+.1f} %".format),
-        Column("", lambda r: OUTSIDE * (r.in_domain is False), is_text=True),
+        Column("", _row_remark, is_text=True),
     ]
     if is_unsettled := result.verdict == "unsettled":
         yield verdict(result)
@@ -68,6 +66,11 @@ def evaluation_lines(result: Evaluation) -> Iterator[Part]:
     yield from (f"not measured: {key}: {reason}" for key, reason in result.failures.items())
 
 
+def _row_remark(row: EvaluatedNetwork) -> str:
+    unsteady = f"usually {row.unrest:.1f} times its fastest round" * row.is_unsteady
+    return "; ".join(filter(None, (OUTSIDE * (row.in_domain is False), unsteady)))
+
+
 def _errors(figures: Mapping[str, Any]) -> str:
     return (
         f"median error {percent(figures['median'])}, bias {100 * figures['bias']:+.0f} %, "
@@ -82,9 +85,11 @@ def verdict(result: Evaluation) -> str:
         return f"This profile is good here: half of these networks are within {error}."
     ratio = result.ratio or 1.0
     if result.verdict == "unsettled":
+        changes = [f"it is {changed(ratio)} than learned"] * result.has_moved
         return (
-            f"This profile cannot be judged now: the machine is busy or unsteady, {changed(ratio)} than "
-            "learned; close other programs and ask again (--wait, in Python wait=True, waits for them)."
+            "This profile cannot be judged now: the machine is busy or unsteady "
+            f"({'; '.join([*changes, *result.unrest])}). Close other programs and ask again (--wait, in "
+            "Python wait=True, waits for them)."
         )
     bias, limit = result.summary["bias"] or 0.0, percent(result.limit)
     bias_words = "its errors go both ways"
@@ -118,22 +123,11 @@ def verdict(result: Evaluation) -> str:
 
 
 def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]:
-    """The lines of `lolat doctor`: the device, its networks as learned and now, verdict and remedy."""
-    yield headline(device)
-    if result.networks:
-        columns = [
-            Column("network", lambda n: n.name, is_text=True),
-            Column("batch", lambda n: n.batch_size),
-            Column("learned", lambda n: n.learned_ms, milliseconds),
-            Column("now", lambda n: n.now_ms, milliseconds),
-            Column("ratio", lambda n: n.ratio, "{:.2f}".format),
-        ]
-        yield from ("", ReportTable(columns, result.networks))
+    """The lines of `lolat doctor`: verdict and remedy, the device, its networks as learned and now."""
     was_noisy = is_noisy(device.file)
-    yield from ("", *_diagnosis(result, was_noisy))
+    yield from _diagnosis(result, was_noisy)
     where = device.file.environment
-    backend = f" --backend {where.framework}" if where.framework else ""
-    learn = f"`lolat learn {ANY_GPU if where.device == ANY_GPU else CPU}{backend}`"
+    learn = f"`{where.learn_command()}`"
     if result.verdict == "ok":
         yield from (f"Next: {line}" for line in first_evaluation(name, where.framework))
     elif result.verdict == "unsettled" and was_noisy:
@@ -144,6 +138,16 @@ def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]
     else:
         yield f"What to do: learn this machine as it is with {learn}; `lolat models` lists all profiles."
     yield from note_lines(result.warnings)
+    yield from ("", headline(device))
+    if result.networks:
+        columns = [
+            Column("network", lambda n: n.name, is_text=True),
+            Column("batch", lambda n: n.batch_size),
+            Column("learned", lambda n: n.learned_ms, milliseconds),
+            Column("now", lambda n: n.now_ms, milliseconds),
+            Column("ratio", lambda n: n.ratio, "{:.2f}".format),
+        ]
+        yield from ("", ReportTable(columns, result.networks))
 
 
 def _diagnosis(result: Diagnosis, was_noisy: bool) -> Iterator[str]:
@@ -157,21 +161,19 @@ def _diagnosis(result: Diagnosis, was_noisy: bool) -> Iterator[str]:
     limit = f"up to {percent(result.limit)} is usual"
     if result.limit > LIMIT:
         limit = f"up to {percent(result.limit)} is how far this device's own repeated times differ"
-    if result.verdict == "drifted":
-        yield f"drifted by {100 * change:+.0f} %: {median}; {limit}."
-        return
     yield {
-        "another machine": "another machine: "
+        "another machine": "another machine: this profile is not good for it: "
         + "; ".join(plain(str(d)) for d in result.differences),
-        "ok": "ok: the profile holds on this machine.",
+        "ok": "ok: this profile is good for this machine now.",
+        "drifted": f"drifted by {100 * change:+.0f} %: this profile is no longer good for this machine.",
         "unsettled": "unsettled: learned while the machine was busy or unsteady; learn again."
         if was_noisy
-        else "unsettled: the machine is busy or unsteady now, so this check cannot tell whether "
-        "the profile holds.",
+        else "unsettled: whether this profile is good cannot be told now, as the machine is busy or "
+        "unsteady.",
     }[result.verdict]
     if result.ratio is not None:
         verb = "take" if change >= 0.95 else "are"
-        yield f"The networks {verb} {median}{f'; {limit}' * (result.verdict == 'ok')}."
+        yield f"The networks {verb} {median}{f'; {limit}' * (result.verdict in ('ok', 'drifted'))}."
 
 
 # ---- `evaluate --table`

@@ -84,7 +84,8 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
         file = prediction.query.model.file
         if file.is_cpu and file.environment.is_learned and not explanation.has_other_runtimes:
             other = next(name for name in reversed(BACKENDS) if name != file.environment.framework)
-            yield f"Is another framework faster? First learn it: lolat learn cpu --backend {other}"
+            learn = file.environment.learn_command(other)
+            yield f"Is another framework faster? First learn it: {learn}"
         yield f"Next: {further(prediction, plain(longest.named.label))}"
 
 

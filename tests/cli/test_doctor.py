@@ -33,7 +33,7 @@ def test_a_model_that_holds(lolat: Command, model: Path, measuring: Measuring) -
     measuring.ratio = 1.02
     before = model.read_bytes()
     out = lolat.text("doctor", model)
-    assert "ok: the profile holds on this machine." in out
+    assert "ok: this profile is good for this machine now." in out
     assert "2.0 % slower at the median (1.02 to 1.02 times as long)" in out
     assert model.read_bytes() == before
     assert list(model.parent.iterdir()) == [model], "of a model without a date there is no state"

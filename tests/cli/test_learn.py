@@ -19,7 +19,7 @@ from tests import synthetic
 from tests.cli.commands import ROOT, one_line
 from tests.processes import PATIENCE_S
 
-CALM = {"quiet": 1.0, "busy": 1.0}
+CALM = {"quiet": 1.0, "busy": 1.0, "others": 0.0, "trend": 1.0, "floor": 0.0}
 
 
 def refusal(*arguments: object, **environment: str) -> str:
@@ -102,7 +102,7 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
         number = threads_of(run.backend, run.device)
         assert number == (int(arguments[2]) if threads else None)
         where = {**name, "device": device, "threads": number or 2, "threads_asked": number}
-        return [], where, CALM, [], None
+        return [], where, CALM, {}, None
 
     monkeypatch.setattr("lolat.microbench.choice.pick", pick)
     monkeypatch.setattr("lolat.microbench.choice.environment_in_child", lambda *_: name)
@@ -125,11 +125,11 @@ def test_the_file_says_how_well_times_repeat_here(
     """At the end of learning a network takes a quarter longer."""
     output, points = tmp_path / "m.json", synthetic.measured()
     where = {"device": "cpu", "threads": 2, "date": "2026-11-22T08:00:00+00:00"}
-    noise = {"floor": 0.01} | CALM
+    noise = CALM | {"floor": 0.01}
     journal = SimpleNamespace(remove=lambda: None)
     monkeypatch.setattr(
         "lolat.microbench.learn.measure_blocks",
-        lambda *_: (points, dict(where), noise, [], journal),
+        lambda *_: (points, dict(where), noise, {}, journal),
     )
     again = NetworkAgain("net", 1, 8.0, 10.0, 1.25)
     monkeypatch.setattr("lolat.microbench.check.measure_again", lambda *_: (again,))
@@ -137,5 +137,5 @@ def test_the_file_says_how_well_times_repeat_here(
     document = json.loads(output.read_text())
     assert document["noise"] == noise | {"repeatability": 0.25}
     (repeat,) = document["warnings"]
-    assert "times on this machine repeat within 25 %" in repeat
+    assert "times repeat within 25 %" in repeat
     assert f"lolat: warning: {repeat}" in capsys.readouterr().err

@@ -53,8 +53,8 @@ class Machine:
         return (
             points,
             dict(self.environment),
-            {"floor": 0.03, "quiet": 1.0, "busy": 1.0},
-            [],
+            {"floor": 0.03, "quiet": 1.0, "busy": 1.0, "others": 0.0, "trend": 1.0},
+            {},
             Journal(run.journal),
         )
 

@@ -35,7 +35,7 @@ def measure(path: Path, blocks: tuple[Predefined, ...] = ALL, **options: Any) ->
 
 def test_points_hold_counts_and_raw_times(device: FakeDevice, tmp_path: Path) -> None:
     device.ms = {"a x8": 3.0, "net x1": 40.0}
-    points, where, noise, warnings, journal = measure(tmp_path / "j")
+    points, where, noise, failures, journal = measure(tmp_path / "j")
     assert [(p.name, p.batch_size, p.whole) for p in points] == [
         ("a", 1, False), ("a", 8, False), ("b", 2, False), ("net", 1, True),
     ]  # fmt: skip
@@ -50,7 +50,7 @@ def test_points_hold_counts_and_raw_times(device: FakeDevice, tmp_path: Path) ->
     assert (where["framework"], where["device"]) == ("fake", "cpu")
     assert {n: v for n, v in noise.items() if n != "probe"} == STEADY
     assert journal.path.exists(), "kept until the model is written"
-    assert warnings == []
+    assert failures == {}
 
 
 def test_the_machine_is_probed_from_the_start_to_the_end(
@@ -102,6 +102,21 @@ def test_the_environment_can_be_refused(device: FakeDevice, tmp_path: Path) -> N
     assert device.keys("prepare") == []
     assert not (tmp_path / "j").exists()
     assert device.workers[-1].closed
+
+
+@pytest.mark.parametrize(
+    ("kind", "threads", "told"), [("cpu", 2, True), ("cpu", 1, False), ("gpu", 2, False)]
+)
+def test_fewer_threads_are_advised_where_there_are_fewer(
+    device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    kind: str, threads: int, told: bool,
+) -> None:  # fmt: skip
+    device.environment = {"framework": "fake", "threads": threads}
+    monkeypatch.setattr(environment, "other_programs", lambda: 1.5)
+    notes = Watcher()
+    measure(tmp_path / "j", kind=kind, progress=notes)
+    (busy,) = notes.notes
+    assert ("--threads 1" in busy) == told
 
 
 def test_a_busy_machine_is_told_of_a_backend_that_runs(
@@ -178,21 +193,24 @@ def test_another_job_or_processor(
     ("where", "noise", "failures", "words"),
     [
         (HERE | {"others_at_start": 0.1}, {}, {}, []),
-        (HERE | {"others_at_start": 1.14}, {}, {}, ["(other programs use 1.1 of 2 processors)"]),
         (HERE | {"threads": 8, "framework": "torch", "processor": {"threads": 2}}, {}, {},
          ["torch started 8 threads, and this process may use 2 "]),
         # The processors are the machine's, whatever threads the framework was given.
-        (HERE | {"others_at_start": 1.3, "processor": {"threads": 8}}, {}, {}, ["1.3 of 8 processors"]),
+        (HERE | {"processor": {"threads": 8}}, {"others": 1.3}, {}, ["1.3 of 8 processors"]),
         (HERE | {"others_at_start": None}, {"quiet": 0.8, "busy": 1.2, "floor": 0.08}, {}, []),
         (HERE, {"quiet": 0.8, "busy": 1.28}, {}, ["took 1.6 times as long"]),
-        (HERE, {"floor": 0.09}, {}, ["were 9 % apart"]),
+        (HERE, {"floor": 0.09}, {}, ["were 9.0 % apart"]),
         (HERE, {"others": 0.2, "trend": 1.09}, {}, []),
-        (HERE, {"others": 1.02}, {}, ["used 1.0 of 2 processors while learning"]),
-        (HERE, {"trend": 1.3}, {}, ["became 30 % slower while learning"]),
-        (HERE, {"trend": 0.8}, {}, ["became 20 % faster while learning"]),
+        (HERE, {"others": 1.02}, {}, ["used 1.0 of 2 processors"]),
+        (HERE, {"trend": 1.3}, {}, ["became 30 % slower from the first quarter"]),
+        (HERE, {"trend": 0.8}, {}, ["became 20 % faster from the first quarter"]),
         (HERE, {}, {"a x1": "no memory", "b x1": "no"}, ["2 measurements failed (first: a x1: "]),
-        (HERE | {"others_at_start": 9.0}, {"busy": 4.0}, {"a": "no"},
-         ["busy", "unsteady", "1 measurement "]),
+        (HERE, {"repeatability": 0.25}, {}, ["times repeat within 25 %"]),
+        # A busy machine shows in many figures, and one line has them all.
+        (HERE | {"others_at_start": 9.0},
+         {"others": 1.1, "busy": 4.0, "floor": 0.09, "trend": 1.3, "repeatability": 0.3}, {"a": "no"},
+         ["busy or unsteady while learning (other programs used 1.1 of 2 processors; everything",
+          "1 measurement "]),
     ],
 )  # fmt: skip
 def test_a_run_warns_of_noise_and_failures(

@@ -111,6 +111,35 @@ def test_a_profile_learned_on_an_unsteady_machine_holds_no_change_for_usual(
     assert "333 %" not in text
 
 
+@pytest.mark.parametrize(
+    ("ratio", "others", "first"),
+    [
+        (1.0, 0.0, "ok: this profile is good for this machine now."),
+        (1.4, 0.0, "drifted by +40 %: this profile is no longer good for this machine."),
+        (1.4, 0.9, "unsettled: whether this profile is good cannot be told now, as the machine is"),
+    ],
+)
+def test_the_verdict_and_its_remedy_stand_above_the_networks(
+    ratio: float, others: float, first: str
+) -> None:
+    lines = printed(judged(*(ratio,) * 3, others=others)).splitlines()
+    assert lines[0].startswith(first)
+    (remedy,) = [i for i, n in enumerate(lines) if n.startswith(("What to do: ", "Next: "))]
+    (table,) = [i for i, n in enumerate(lines) if n.startswith("network 0")]
+    assert remedy < table
+
+
+def test_the_remedy_keeps_the_threads_and_the_options_of_the_profile() -> None:
+    where = dict(MODEL.file.document["environment"])
+    where |= {"framework": "torch", "compile": True, "threads": 1, "threads_asked": 1}
+    model = Model(dict(MODEL.file.document) | {"environment": where})
+    text = printed(judged(1.4, 1.4, 1.4, model=model), model)
+    assert "`lolat learn cpu --backend torch --compile --threads 1`" in text
+    assert model.file.environment.learn_command("onnxruntime") == (
+        "lolat learn cpu --backend onnxruntime --threads 1"
+    )
+
+
 @pytest.mark.parametrize("state", [{"others": 0.95}, {"unrest": 1.51}], ids=str)
 def test_a_busy_or_unsteady_machine_is_no_drift(state: dict[str, Any]) -> None:
     result = judged(1.4, 1.4, 1.4, 1.4, 1.4, **state)
@@ -118,7 +147,7 @@ def test_a_busy_or_unsteady_machine_is_no_drift(state: dict[str, Any]) -> None:
     text = printed(result)
     assert "40 % slower at the median" in text
     assert "close other programs and ask again" in text
-    assert ("other programs used 0.9 processors meanwhile" in text) == ("others" in state)
+    assert ("during this check other programs used 0.9 processors" in text) == ("others" in state)
     # If the networks hold all the same, they do.
     assert judged(1.0, 1.0, 1.05, **state).holds
 
