@@ -1,4 +1,4 @@
-"""Parts of a served row: names, split, times, the distance of a time to its limit, rented machines."""
+"""Parts of an answer's row: names, split, times, the distance of a time to its limit, rented machines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Ends = tuple[float, float] | None
 
 
 class ServedNames(NamedTuple):
-    """The device of a row as asked for, its profile, and the framework and GPU of the profile."""
+    """The names in a row: the device in the question, its profile, the profile's framework and GPU."""
 
     device: str
     profile: str
@@ -20,7 +20,7 @@ class ServedNames(NamedTuple):
 
 
 class Split(NamedTuple):
-    """The numbers that say how a model is split over the GPUs of a replica."""
+    """The numbers of GPUs or groups over which a replica splits a language model."""
 
     tensor_parallel: int
     expert_parallel: int
@@ -35,14 +35,14 @@ class Time(NamedTuple):
 
 
 class TokenTimes(NamedTuple):
-    """The time per output token, and to the first one."""
+    """The time per output token (`token`), and the time to the first token (`first`)."""
 
     token: Time
     first: Time
 
 
 class LimitedValue(NamedTuple):
-    """A time in ms, or the rate, and its limit; `name`: tpot, ttft or rate."""
+    """A value with a limit: a time in ms ("tpot", "ttft") or the requests a second ("rate")."""
 
     name: str
     value: float
@@ -50,12 +50,12 @@ class LimitedValue(NamedTuple):
     limit: float
 
     def verdict(self, is_sure: bool) -> str:
-        """See `within_limit`."""
+        """The verdict on the limit; see `within_limit`."""
         return within_limit(self.value, self.ends, self.limit, is_sure)
 
 
 class Excess(NamedTuple):
-    """The factor of a time to its limit, the name of the time, the limit in words."""
+    """The ratio of a value to its limit (`factor`), the name of the value, and the limit in words."""
 
     factor: float
     name: str
@@ -63,7 +63,9 @@ class Excess(NamedTuple):
 
 
 class RentedMachines(NamedTuple):
-    """Rented machines: US$ an hour and name, None without; the replicas that they hold; their GPUs."""
+    """Rented machines: US$ an hour and name (None: nothing rented), the replicas that they hold, their
+    GPUs.
+    """
 
     dollars: float | None
     machines: str | None

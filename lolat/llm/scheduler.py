@@ -1,9 +1,9 @@
 """Continuous batching of requests by a server, simulated event by event.
 
-A step decodes one token of each running sequence and computes prompts within a budget of tokens, as vLLM's
-and TensorRT-LLM's schedulers do; a server that does not mix computes prompts in steps of their own, as
-SGLang's does. Requests wait, share steps, are preempted when the cache is full, and leave. Between two
-events the running sequences stay the same, so all steps up to the next event are one closed form.
+A step decodes one token of each running sequence and computes prompts within a budget of tokens, as in the
+schedulers of vLLM and TensorRT-LLM. A server that does not mix computes prompts in separate steps, as
+SGLang does. Requests wait, share steps, are preempted when the cache is full, and leave. Between two events
+the running sequences stay the same, so all steps up to the next event are one closed form.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from lolat.arrays import np
 
 UNLIMITED = 1e15  # tokens
 CONTEXTS = 48
-"""Intervals of the table of attention between no context and the longest one."""
+"""Number of intervals, from no context to the longest one, in the tables of attention times."""
 
 
 class Rule(NamedTuple):
     """The limits of a scheduler.
 
-    `tokens`, `sequences`: most of each in a step. `cache`: tokens that fit in the cache. `mixes`: prompts
-    share steps with output tokens. `reserves`: a request starts only if its whole output fits in the cache.
-    `is_ahead`: a step is scheduled while the one before it runs, so a new request waits one step longer.
-    `drafts`: tokens that a step drafts for each sequence; `accepted`: the probability that the next one of
-    them is accepted.
+    `tokens`, `sequences`: the most tokens and sequences in a step. `cache`: tokens that fit in the cache.
+    `mixes`: prompts share steps with output tokens. `reserves`: a request starts only if its whole output
+    fits in the cache. `is_ahead`: a step is scheduled while the previous step runs, so a new request waits
+    one step longer. `drafts`: draft tokens of each sequence in a step; `accepted`: the probability that a
+    draft token is accepted if the one before it was.
     """
 
     tokens: int = 8192
@@ -43,18 +43,18 @@ class Rule(NamedTuple):
 
     @property
     def tokens_per_step(self) -> float:
-        """Output tokens of a sequence in a step (Leviathan et al. 2023, equation 1)."""
+        """Mean output tokens of a sequence in a step (Leviathan et al. 2023, equation 1)."""
         if self.accepted >= 1.0:
             return self.drafts + 1.0
         return (1.0 - self.accepted ** (self.drafts + 1)) / (1.0 - self.accepted)
 
 
 class StepTable(NamedTuple):
-    """The ms of a step's parts, as lists that are indexed by whole numbers.
+    """The ms of a step's parts, in lists whose index is a number of tokens or a size.
 
-    `tokens`: ms of a step by its tokens, without attention and head. `head`: ms by output tokens. `decode`:
-    ms of attention by sequences, then by context in units of `unit` tokens. `prefill`: ms of a prompt's
-    attention by its tokens, in units of `unit`.
+    `tokens`: ms of a step without attention and head, by its tokens. `head`: ms of the head, by output
+    tokens. `decode`: number of sequences -> ms of their attention, by context in units of `unit` tokens.
+    `prefill`: ms of a prompt's attention, by its tokens in units of `unit`.
     """
 
     tokens: Sequence[float]
@@ -66,9 +66,10 @@ class StepTable(NamedTuple):
     def step_ms(
         self, sequences: int, drafts: int, context: float, new: int = 0, last: int = 0
     ) -> float:
-        """Time of a step with `new` tokens of prompts, `last` of which end, without their attention.
+        """Time of a step, in ms, without the attention of prompts.
 
-        `context`: tokens in the cache of a sequence, on average.
+        `context`: mean tokens in the cache of a sequence. `new`: tokens of prompts; `last`: prompts that
+        end.
         """
         m = sequences * (1 + drafts)
         time = self.tokens[m + new] + self.head[max(m + last, 1)]
@@ -78,7 +79,7 @@ class StepTable(NamedTuple):
 
 
 def between(row: Sequence[float], at: float) -> float:
-    """Interpolate a row of CONTEXTS + 1 values; beyond its end the last interval goes on."""
+    """Interpolate a row of CONTEXTS + 1 values; beyond its end, extrapolate the last interval."""
     i = int(at)
     if i >= CONTEXTS:
         i = CONTEXTS - 1
@@ -86,7 +87,9 @@ def between(row: Sequence[float], at: float) -> float:
 
 
 def attention_of_prompt(prefill: Sequence[float], unit: float, start: float, new: float) -> float:
-    """Time of attention of `new` tokens behind `start` others; `prefill`, `unit`: as in StepTable."""
+    """Time of attention of `new` tokens that follow `start` other tokens; `prefill`, `unit`: as in
+    StepTable.
+    """
     alone = between(prefill, new / unit)
     if not start:
         return alone
@@ -97,10 +100,10 @@ def attention_of_prompt(prefill: Sequence[float], unit: float, start: float, new
 class Requests:
     """Requests as (requests,) arrays of tokens; `cached`: tokens of each prompt that the cache holds.
 
-    Open loop: `arrivals`, ms from the start, ascending. Closed loop: `at_once` requests at any time; each
-    one that ends is followed by the next one `front_ms` later. `ages`: output tokens that the first
-    requests already have, for a steady load from the start; empty: all start at once. `counted`: requests
-    whose times count; the simulation ends when they have left, while others still arrive.
+    At a rate: `arrivals`, ms from the start, ascending. Closed loop: `at_once` requests at any time;
+    `front_ms` after a request ends, the next one arrives. `ages`: output tokens that the first requests
+    already have, for a steady load from the start; empty: all start with their prompts. `counted`: the
+    requests whose times count; the simulation ends when these have left, while others still arrive.
     """
 
     inputs: np.ndarray
@@ -114,11 +117,11 @@ class Requests:
 
 
 class Event(NamedTuple):
-    """Equal steps, one after the other.
+    """A number of equal steps, one after the other.
 
-    `start_ms`, `end_ms`: start and end of these steps together. `sequences`: decoding sequences; `context`:
-    mean tokens in the cache of each. `new`: tokens of prompts, of which `last` end; `prompt_ms`: ms of
-    their attention.
+    `start_ms`, `end_ms`: start of the first and end of the last step. In each step: `sequences` decode,
+    with `context` mean tokens in the cache of each; `new` tokens of prompts are computed, `prompt_ms` is
+    the time of their attention, and `last` prompts end.
     """
 
     start_ms: float = 0.0
@@ -132,8 +135,8 @@ class Event(NamedTuple):
 
 
 class Simulated(NamedTuple):
-    """(requests,) ms of arrivals, first tokens and ends (nan: later), and ms in which each was preempted;
-    (events, fields of Event).
+    """A simulation: (requests,) ms of arrivals, first tokens and ends (nan: after the simulation);
+    `away_ms`: (requests,) ms in which each was preempted; `events`: (events, fields of Event).
     """
 
     arrival_ms: np.ndarray
@@ -144,15 +147,15 @@ class Simulated(NamedTuple):
 
 
 def simulate(table: StepTable, rule: Rule, requests: Requests) -> Simulated:
-    """Simulate a server until all counted requests have left; the same for the same input."""
+    """Simulate a server until all counted requests have left; the simulation is deterministic."""
     return _Server(table, rule, requests).run()
 
 
 class _Server:
-    """The state of a server: running sequences leave at a count of steps, prompts are computed in turn.
+    """The state of a simulated server: its waiting requests, prompts and running sequences.
 
-    `decoded`: number of steps so far in which sequences decoded. `started`: this number when a running
-    sequence started; its context is its tokens then plus one for each step since.
+    `decoded`: number of steps so far in which sequences decoded. A running sequence ends when `decoded`
+    reaches the number stored for it; each step adds `per_step` tokens to its context.
     """
 
     def __init__(self, table: StepTable, rule: Rule, requests: Requests) -> None:
@@ -205,13 +208,13 @@ class _Server:
     # ---- Memory.
 
     def _needs(self, one: int) -> float:
-        """Tokens of the cache that a request needs to be admitted."""
+        """Free tokens of the cache that a request needs to be admitted."""
         if self.rule.reserves:
             return self.inputs[one] + (self.left[one] + 1) * self.per_step
         return self.again.get(one, self.inputs[one])
 
     def _reserve(self, one: int, sign: int = 1) -> None:
-        """Reserve the cache of a whole request, or free it, if the server reserves."""
+        """Reserve the cache of a whole request (`sign` -1: free it), if the server reserves."""
         if self.rule.reserves:
             self.reserved += sign * self._needs(one)
 
@@ -225,7 +228,7 @@ class _Server:
     # ---- Requests.
 
     def _run(self, one: int, tokens: float) -> None:
-        """Let a request whose prompt is computed decode."""
+        """Let a request with a computed prompt decode."""
         if self.left[one] <= 0:
             self._reserve(one, -1)
             self._leave(one)
@@ -253,7 +256,7 @@ class _Server:
         del self.running[one]
 
     def _preempt(self) -> None:
-        """Drop the cache of the latest running request; it is computed again."""
+        """Drop the cache of the request that started last; its tokens will be computed again."""
         one = next(reversed(self.running))
         self.again[one] = self._tokens_of(one)
         self.away[one] -= self.t
@@ -293,7 +296,7 @@ class _Server:
             self.to_compute += whole - known
 
     def _prompt_step(self) -> None:
-        """Run one step with as many tokens of prompts as it takes, or equal steps within a long prompt."""
+        """Run one step with as many tokens of prompts as fit, or equal steps within a long prompt."""
         rule, table = self.rule, self.table
         if rule.mixes:
             self._make_room()
@@ -335,7 +338,7 @@ class _Server:
             self._run(one, whole + 1.0)
 
     def _equal_steps(self, decoding: int, budget: float) -> int:
-        """Number of steps that only compute parts of the first prompt, while nothing else changes."""
+        """Number of steps that compute only parts of the first prompt, until anything else changes."""
         rule, (_, done, whole) = self.rule, self.prompts[0]
         steps = min((whole - done) // budget - 1.0, (self.to_compute - rule.tokens) // budget)
         if decoding:
@@ -375,7 +378,9 @@ class _Server:
         self, time: float, last: float, steps: int, sequences: int, context: float, new: float = 0.0,
         ended: int = 0, prompt_ms: float = 0.0,
     ) -> None:  # fmt: skip
-        """Let an event's `time` pass; sequences that end with its last step, of time `last`, leave."""
+        """Advance the clock by an event's `time`; sequences that end with it leave. `last`: ms of its last
+        step.
+        """
         start = self.t
         self.t = end = start + time
         self.seen = end - last if self.rule.is_ahead else end
@@ -395,7 +400,7 @@ class _Server:
         return found[1]
 
     def _make_room(self) -> None:
-        """Preempt the latest requests until each running sequence can decode."""
+        """Preempt the latest requests until the cache has room for a step of each running sequence."""
         n = len(self.running)
         while self.context + self.in_prompts + n * self.per_step > self.preempts_at and n > 1:
             self._preempt()

@@ -1,4 +1,4 @@
-"""Reads served rows, configurations with measured times, from a table or from a server's benchmark."""
+"""Reads served rows (configurations with measured times) from a table or from a server's benchmark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SERVED = (
 ) + (RESULT := "the JSON of `vllm bench serve --save-result` or of SGLang's bench_serving")
 SERVED_COLUMNS = ("model", "input_tokens", "output_tokens", "tensor_parallel")
 RATE_NAMES = {"tpot_ms": "itl_mean_ms", "ttft_ms": "ttft_mean_ms"}
-"""Columns of the same means in tables of requests at a rate."""
+"""Column of a mean time -> another name of it, in tables of requests at a rate."""
 NUMBERS = (*SERVED_COLUMNS[1:], "tpot_ms", "ttft_ms", "expert_parallel", "attention_data_parallel")
 GPUS = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
 MODEL = ("model", "model_id", "model_path")
@@ -36,43 +36,43 @@ DTYPE_KEYS = ("quantization", "kv_cache_dtype")
 DEFAULT_DTYPES = (None, "", "auto", "bfloat16")
 ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",
          "dp_size", "pp", "dp", "replicas", "num_replicas")  # fmt: skip
-"""Columns of unpredicted parallelism: all must be 1."""
+"""Columns of parallelism that is not predicted: all values must be 1."""
 SEQUENCES = ("max_num_seqs", "max_running_requests")
 TOKENS = ("max_num_batched_tokens", "chunked_prefill_size")
 DRAFTS = ("draft_tokens", "num_speculative_tokens", "speculative_num_draft_tokens", "speculative_config",
           "speculative_algorithm", "spec_decode_num_drafts")  # fmt: skip
-"""Keys of speculative decoding, unless their value is in SWITCHED_OFF."""
+"""Keys of speculative decoding; a row with one of them is refused unless its value is in SWITCHED_OFF."""
 UNLIKE = ("disable_cuda_graph", "enforce_eager", "disaggregation_mode", "lora_paths",
           "ramp_up_strategy")  # fmt: skip
-"""Keys of servers and loads that are not predicted, unless their value is in SWITCHED_OFF."""
+"""Keys of servers and loads that are not predicted; refused unless their value is in SWITCHED_OFF."""
 SHARED_PREFIX = "generated-shared-prefix"
-"""A dataset of SGLang's."""
+"""The dataset of SGLang's benchmark whose prompts share prefixes."""
 VISION = "total_input_vision_tokens"
-"""SGLang's key for tokens of images."""
+"""The key for tokens of images in SGLang's benchmark."""
 SWITCHED_OFF = ("", "none", "null", "false", "0", "[]")
 INFERENCEMAX = (10, 0.8)
-"""`rounds` and `range_ratio` (see Framework) of the benchmark whose published rows have a date."""
+"""`rounds` and `range_ratio` (see Framework) of InferenceMAX, whose published rows have the column
+"measured"."""
 BACKENDS = {
     "vllm": "vLLM", "sglang": "SGLang", "trt": "TensorRT-LLM", "tensorrt": "TensorRT-LLM", "openai": "",
 }  # fmt: skip
-"""Beginning of a benchmark's `backend` -> the framework's title, "" for a protocol; others are titles
-themselves."""
+"""Beginning of a benchmark's `backend` -> the framework's title; "" for a protocol that many frameworks
+have."""
 AT_ONCE_DEVIATIONS = 4.0
-"""Standard deviations above the mean requests at once under a rate, from which on a limit holds none back.
-"""
+"""A limit of concurrent requests delays none if it is this many standard deviations above their mean."""
 PERCENTILE = re.compile(r"(median|p[\d.]+)_(ttft|tpot|e2el)_ms")
-"""Pattern of a benchmark's name for a percentile over requests."""
+"""Matches a benchmark's name of a percentile over requests."""
 ARRIVAL_DEVIATIONS = 3.0
-"""Standard deviations of the arrivals' time by which a run may exceed it."""
+"""A run is overloaded if it exceeds the time of its arrivals by more than this many standard deviations."""
 READ = {*GPUS, *MODEL, *EXPERT_KEYS, *ALONE, *SEQUENCES, *TOKENS, *DRAFTS, *UNLIKE, *DTYPE_KEYS,
         "attention_data_parallel", "backend", "burstiness", "cached_tokens", "dataset_name", "device",
         "disable_radix_cache", "distinct_prompts", "dtype", "framework", "kv_dtype", "max_concurrency",
         "random_range_ratio", "range_ratio", "request_rate"}  # fmt: skip
-"""Keys of a benchmark's JSON that are read and may have a string."""
+"""Keys of a benchmark's JSON that are read, among those whose values may be strings."""
 WRITTEN = {"date", "endpoint_type", "label", "tag", "tokenizer_id"}
-"""Further keys with a string that benchmarks write themselves."""
+"""Further keys with strings that benchmarks write themselves; they are ignored without a warning."""
 MOST_FAILED = 0.01
-"""Largest fraction of failed requests; with more, fewer run at once than the benchmark says."""
+"""Largest fraction of failed requests; with more, the real concurrency is below the stated one."""
 
 
 def read_served(
@@ -83,8 +83,8 @@ def read_served(
 
     `tensor_parallel`: the GPUs of rows that do not state them; `served_model`: the model of rows that state
     none or an unknown one. Rows of another device or framework are left out. Rows whose `batch_size` is
-    below the number of requests are left out with a warning. `warn` also gets remarks on a benchmark of
-    another framework, on keys that are not read, and on a server slower than its requests.
+    below the number of requests are left out with a warning. `warn` is also called for a benchmark of
+    another framework, keys that are not read, and an overloaded server.
     """
     path, of = Path(path), {"device": device, "framework": framework}
     reader = _of_table if is_table(str(path)) else _of_json
@@ -93,7 +93,7 @@ def read_served(
 
 
 def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int], model: str | None) -> None:
-    """InputError for given numbers of `gpus`, or a given `model`, that no row needs."""
+    """Raise InputError if the user gave numbers of `gpus`, or a `model`, that no row needs."""
     for name, what, given, used in (
         ("tensor_parallel", "number of GPUs", {*gpus}, {row.tensor_parallel for row in rows}),
         ("served_model", "model", {*filter(None, [model])}, {row.model for row in rows}),
@@ -106,15 +106,15 @@ def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int], model: str |
 
 
 def percentiles(row: ServedRow) -> dict[str, float]:
-    """The percentiles of a row's times, in ms, by their names in its benchmark."""
+    """The measured percentiles of a row's times, in ms, by their names in the benchmark."""
     names = [name for name in row.row if PERCENTILE.fullmatch(name)]
     return {name: float(row.row[name]) for name in names if row.row[name]}
 
 
 def _other(row: Mapping[str, Any], of: Mapping[str, str]) -> str:
-    """The other device or framework that a row names, in words; "" if it names none.
+    """Words on the device or framework of a row if it is not the one in `of`; "" if it is.
 
-    A version may follow a framework; a card may have another of its names.
+    The name of a framework may end in a version, and a card may have another of its names.
     """
     for column, name in of.items():
         one = str(row.get(column) or name)
@@ -191,7 +191,7 @@ def _of_table(
 def _of_json(
     path: Path, of: Mapping[str, str], parallel: int | None, model: str | None, warn: Warn
 ) -> Iterator[ServedRow]:
-    """Read one object (vLLM), or one from each line (SGLang)."""
+    """Read a row from the JSON object of a file (vLLM), or from each of its lines (SGLang)."""
     frameworks, unread, where, framework = set[str](), set[str](), f"{path}", of["framework"]
     try:
         text = path.read_text("utf-8").strip()
@@ -245,17 +245,17 @@ def _framework_of(found: Mapping[str, Any]) -> str:
 
 
 def _cells(row: ServedRow) -> dict[str, str]:
-    """A benchmark's row as a table has it."""
+    """The cells that a row of a benchmark has in a table."""
     own = {n: value for n, value in vars(row).items() if n not in ("row", "source", "lengths")}
     texts = {n: v if isinstance(v, str) else f"{v:.10g}" * bool(v) for n, v in own.items()}
     return {"requests_per_s" if n == "request_rate" else n: text for n, text in texts.items()}
 
 
 def _overload_words(found: Mapping[str, Any], row: ServedRow) -> str:
-    """Remark on requests at a rate that left more slowly than they came; "" if they did not.
+    """Remark that requests left more slowly than they came; "" if they did not.
 
-    They come in about requests / rate seconds, with the standard deviation of a Poisson process; the
-    last request's tokens are made after it came.
+    All requests arrive within about requests / rate seconds, with the standard deviation of a Poisson
+    process. The last request's tokens come after that.
     """
     throughput = float(found.get("request_throughput") or 0.0)
     if not row.request_rate or not throughput:
@@ -272,7 +272,9 @@ def _overload_words(found: Mapping[str, Any], row: ServedRow) -> str:
 
 
 def _of_benchmark(found: Mapping[str, Any], gpus: int | None, model: str | None) -> ServedRow:
-    """A benchmark's row; `gpus`, `model`: values that it lacks, or a model in place of an unknown one."""
+    """A benchmark's row; `gpus`: the number if the benchmark has none; `model`: the model if it has none,
+    or an unknown one.
+    """
     every = {**(found.get("server_info") or {}), "dtype": "", **found}
     done, rate = every["completed"], float(every.get("request_rate") or math.inf)
     rate = 0.0 if math.isinf(rate) else rate
@@ -316,7 +318,7 @@ def _of_benchmark(found: Mapping[str, Any], gpus: int | None, model: str | None)
 
 
 def _known(own: str, given: str | None) -> str:
-    """A benchmark's own model if it is known, else the `given` one; InputError if none is."""
+    """A benchmark's own model if it is known, else the `given` model; InputError if neither is known."""
     try:
         find_decoder(own or given or "")
     except InputError as error:
@@ -328,9 +330,9 @@ def _known(own: str, given: str | None) -> str:
 
 
 def _refuse_capped(row: ServedRow, most: float) -> None:
-    """InputError if requests at a rate may have waited for a limit of `most` at once.
+    """Raise InputError if a limit of `most` concurrent requests may have delayed requests at a rate.
 
-    The requests at once follow a Poisson distribution with the mean of Little's law.
+    The number of concurrent requests follows a Poisson distribution with the mean of Little's law.
     """
     stay_ms = row.ttft_ms + (row.output_tokens - 1.0) * row.tpot_ms
     at_once = 1e-3 * row.request_rate * stay_ms
@@ -343,12 +345,12 @@ def _refuse_capped(row: ServedRow, most: float) -> None:
 
 
 def _is_random(every: Mapping[str, Any]) -> bool:
-    """True if SGLang drew the lengths."""
+    """True if a benchmark's lengths were drawn at random."""
     return str(every.get("dataset_name") or "random").startswith("random")
 
 
 def _lengths(every: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
-    """The tokens of each completed prompt and answer; () if some are not known, or all are equal."""
+    """(tokens of each completed prompt, tokens of each answer); () if some are unknown, or all equal."""
     pairs = zip(every.get("input_lens") or (), every.get("output_lens") or (), strict=False)
     done = [(int(inputs), int(outputs)) for inputs, outputs in pairs if inputs and outputs]
     differ = len({*done}) > 1 and len(done) == every["completed"]
@@ -356,7 +358,7 @@ def _lengths(every: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
 
 
 def _varying(found: Mapping[str, Any]) -> Iterator[str]:
-    """Name the lengths of a benchmark that are neither known one by one nor drawn as SGLang draws them."""
+    """Name what shows that the requests of a benchmark have various unknown lengths."""
     if not _is_random(found):
         yield f"dataset_name {found['dataset_name']}"
     if {"random_range_ratio", "range_ratio"} & {*found}:
@@ -368,7 +370,7 @@ def _varying(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check(every: Mapping[str, Any], parallel: int | None, model: str | None, rate: float) -> None:
-    """Refuse a benchmark that failed, or whose server or load is not predicted."""
+    """Raise InputError for a benchmark that failed, or whose server or load is not predicted."""
     done, failed = every["completed"], every.get("failed") or 0
     split = [name for name in ALONE if int(every.get(name) or 1) > 1]
     drafts = [name for name in DRAFTS if str(every.get(name)).lower() not in SWITCHED_OFF]

@@ -1,4 +1,4 @@
-"""A server of a language model under a load: the times of its requests, and the largest rates."""
+"""A server of a language model under a load: the times of its requests, and its largest request rates."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ from lolat.llm.scheduler import (
 from lolat.llm.steps import STEP_PARTS, Deployment, StepParts, cache_room, each_ms, step_parts
 
 MORE_WAIT, NEARLY = 1.5, 0.9
-"""Requests at once over those that can run: a factor at which some always wait, and one at which none does.
+"""Ratios of concurrent requests to the most that can run: at MORE_WAIT some requests always wait, at NEARLY
+none does.
 """
 ROOM_REQUESTS, SPARE = 4000, 5.0
-"""Number of simulated requests that shows whether a rate piles up; and room at the server above the mean
-number of requests, in standard deviations. With room for 3 they piled up within 40,000 requests in one of
-five deployments, with room for 4 in none."""
+"""Requests do not pile up at a rate if, in a simulation of ROOM_REQUESTS, the server has room for their
+mean number plus SPARE standard deviations. With 3 standard deviations they piled up within 40,000 requests
+in one of five deployments, with 4 in none."""
 RATE_STEP = 1.02
-"""Ratio below which two rates count as equal."""
+"""Two rates whose ratio is below this count as equal."""
 STEADY = 20
-"""Iterations towards the number of requests at once at a rate."""
+"""Number of iterations that solve for the number of concurrent requests at a rate."""
 
 
 class RequestTimes(NamedTuple):
     """Times of requests as (requests,) arrays in ms, and means of the server.
 
-    `tpot_ms`: between the tokens of each request that has several, as benchmarks report it;
-    `output_tokens`: their numbers. `requests_per_s`; `concurrency`: requests at the server on average.
-    `step`: (STEP_PARTS + STARTS,) of the mean decoding step over output tokens, without prompts.
-    `waited_ms`: mean time, over all tokens after the first, in which a preempted request waits for a cache.
+    `tpot_ms`: mean time between the tokens of each request with several, as benchmarks report it.
+    `output_tokens`: tokens of each request. `requests_per_s`: requests served; `concurrency`: mean requests
+    at the server. `step`: (STEP_PARTS + STARTS,) parts of the decoding step in which a mean output token is
+    made, without prompts. `waited_ms`: mean time for each token after the first in which preempted requests
+    wait for room in the cache.
     """
 
     ttft_ms: np.ndarray
@@ -57,19 +59,19 @@ class RequestTimes(NamedTuple):
 
     @classmethod
     def together(cls, several: Sequence[RequestTimes]) -> RequestTimes:
-        """Join the times of the requests of several replicas."""
+        """Join the requests' times of several replicas."""
         arrays = (np.concatenate(each) for each in zip(*(one[:4] for one in several), strict=True))
         rest = (np.mean(each, axis=0) for each in zip(*(one[4:] for one in several), strict=True))
         return cls._make([*arrays, *rest])
 
     @property
     def mean_tpot_ms(self) -> float:
-        """Mean time between tokens, over all tokens."""
+        """Mean time between tokens, over the tokens of all requests."""
         after = self.output_tokens[self.output_tokens > 1] - 1.0
         return float(np.sum(self.tpot_ms * after) / np.sum(after))
 
     def by_name(self, percentiles: Iterable[int]) -> dict[str, float]:
-        """ms by name: "tpot", "ttft" and "e2e" of the means, "tpot_p90" and so on."""
+        """ms by name: means are "tpot", "ttft" and "e2e"; percentiles are "tpot_p90" and so on."""
         ms = {"tpot": self.tpot_ms, "ttft": self.ttft_ms, "e2e": self.e2e_ms}
         found = {time: float(each.mean()) for time, each in ms.items()} | {
             "tpot": self.mean_tpot_ms
@@ -85,7 +87,7 @@ class RequestTimes(NamedTuple):
 class Server:
     """A deployment with its framework's scheduler, for requests of up to `longest` tokens.
 
-    `limits`: limits of a step, else the framework's; `drafts`, `accepted`: as in Rule. `tokens`: mean
+    `limits`: limits of a step; None: the framework's. `drafts`, `accepted`: as in Rule. `tokens`: mean
     tokens of a request; 0: `longest`.
     """
 
@@ -106,7 +108,7 @@ class Server:
 
     @cached_property
     def parts(self) -> StepParts:
-        """The parts of its steps."""
+        """The parts of the server's steps, by size."""
         most = self.rule.sequences * (1 + self.rule.drafts) + 1
         tokens, sequences = max(self.rule.tokens, most), self.rule.sequences
         return step_parts(self.gpu, self.deployment, tokens, sequences, self.longest)
@@ -114,7 +116,7 @@ class Server:
     def simulate(
         self, load: Load, overheads: FrameworkOverheads, number: int = REQUESTS
     ) -> tuple[Requests, Simulated]:
-        """Simulate a load; `number`: number of requests at a rate, if the load has none."""
+        """Simulate a load; `number`: requests that count at a rate, if the load does not say how many."""
         at_once = int(min(max(load.concurrency, 1.0), MOST_AT_ONCE))
         table = self._table(load, overheads, at_once)
         running = None if load.request_rate else self.most_running(load)
@@ -131,9 +133,10 @@ class Server:
         return self._tables[key]
 
     def most_running(self, load: Load) -> int:
-        """The requests that decode at once while others always wait.
+        """The number of requests that decode at once while others always wait.
 
-        There is room for their tokens, and each step has room for the prompts that follow them.
+        The cache has room for their tokens, and each step has room for the prompts of the requests that
+        replace them.
         """
         rule = self.rule
         each = load.tokens - load.output_tokens / 2.0 * (not rule.reserves)
@@ -144,9 +147,9 @@ class Server:
         return max(int(most), 1)
 
     def _steady(self, load: Load, table: StepTable) -> int:
-        """The requests at once under a load at a rate if none waits, by Little's law.
+        """The number of concurrent requests under a load at a rate if none waits, by Little's law.
 
-        Prompts take a fraction of the time from all that decode.
+        Computing prompts takes a fraction of the time of all decoding requests.
         """
         rule, n, per_ms = self.rule, 1, 1e-3 * load.request_rate
         new, context = load.new_tokens, load.input_tokens + load.output_tokens / 2.0
@@ -165,7 +168,7 @@ class Server:
         return n
 
     def times(self, load: Load, overheads: FrameworkOverheads) -> RequestTimes:
-        """The times of a load's counted requests."""
+        """Simulate a load; return the times of its counted requests."""
         requests, found = self.simulate(load, overheads)
         arrival, first, end, away = (times[requests.counted] for times in found[:4])
         api, outputs = overheads.front_ms, requests.outputs[requests.counted].astype(float)
@@ -196,11 +199,11 @@ class Server:
     def work_factors(
         self, load: Load, step: np.ndarray, rate: float, at_once: float, is_full: bool = False
     ) -> tuple[float, float]:
-        """Factors of the lower and upper end of the time that a server takes for all of its work.
+        """(lower, upper) factors of the interval of the time that a server takes for all of its work.
 
-        They lie between the factors of an output token and of a prompt, by the fraction of the time that
-        prompts take at `rate` requests a second. `step`: (STEP_PARTS + STARTS,) of a step; `at_once`:
-        requests; `is_full`: as in `half_widths`.
+        They are a mean of the factors of an output token and of a prompt, weighted by the fraction of the
+        time that prompts take at `rate` requests a second. `step`: (STEP_PARTS + STARTS,) parts of a step;
+        `at_once`: concurrent requests; `is_full`: as in `half_widths`.
         """
         new, gpu = load.new_tokens, self.gpu
         prompt = self.prompt_parts(new, load.input_tokens - new)
@@ -216,8 +219,8 @@ class Server:
     def slowed(self, load: Load, overheads: FrameworkOverheads, factor: float) -> RequestTimes:
         """The times of a load at a rate if all work of the server takes `factor` times as long.
 
-        They are `factor` times the times at `factor` times the rate. If requests then pile up, they are the
-        times of the simulated requests.
+        These times are `factor` times the times at `factor` times the rate. If requests then pile up, they
+        are only the times of the first simulated requests.
         """
         faster = replace(load, request_rate=factor * load.request_rate)
         times = self.times(faster, overheads)
@@ -228,7 +231,9 @@ class Server:
         )  # fmt: skip
 
     def mean_step(self, events: np.ndarray) -> np.ndarray:
-        """(STEP_PARTS + STARTS,) of the mean decoding step over output tokens, without prompts."""
+        """(STEP_PARTS + STARTS,) parts of the mean decoding step, weighted by output tokens, without
+        prompts.
+        """
         weight = events[:, 2] * events[:, 3]
         by_context = weight * events[:, 3]
         sequences = max(float(by_context.sum() / max(weight.sum(), 1.0)), 1.0)
@@ -237,7 +242,9 @@ class Server:
         return self.parts.of(np.array([mean], float), self.rule)[0]
 
     def prompt_parts(self, new: float, start: float = 0.0) -> np.ndarray:
-        """(STEP_PARTS + STARTS,) of a prompt alone, of `new` tokens behind `start` that the cache holds."""
+        """(STEP_PARTS + STARTS,) parts of computing a prompt's `new` tokens, after `start` cached ones,
+        with no other requests.
+        """
         parts, rule = self.parts, self.rule
         chunks = max(math.ceil(new / rule.tokens), 1)
         attention = attention_of_prompt(parts.prefill.tolist(), parts.unit, start, new) / chunks
@@ -245,10 +252,11 @@ class Server:
         return parts.of(np.array([each], float), rule)[0]
 
     def largest_rate(self, load: Load, overheads: FrameworkOverheads) -> float:
-        """The most requests a second, to RATE_STEP, that do not pile up as they arrive.
+        """The most requests a second, to within RATE_STEP, that do not pile up.
 
-        A server with a full cache preempts requests and computes them again, so that it serves fewer than a
-        nearly full one: between `backlog_rate` and this rate an existing queue stays.
+        A server with a full cache preempts requests and computes them again, so it serves fewer than a
+        server with a nearly full cache. Between `backlog_rate` and this rate a queue that exists never
+        drains.
         """
         low = self.backlog_rate(load, overheads)
         at_once = max(NEARLY * self.most_running(load), 1.0)
@@ -260,7 +268,9 @@ class Server:
         return low
 
     def _has_room(self, load: Load, rate: float, overheads: FrameworkOverheads) -> bool:
-        """True if all requests at a rate can run: SPARE above the mean, or all of a trace."""
+        """True if all requests at a rate can run at once: the mean plus SPARE deviations, or the most in a
+        trace.
+        """
         arrivals = load.arrivals
         trace = arrivals.at_rate(rate) if isinstance(arrivals, Trace) else None
         one = replace(load, request_rate=rate, requests=0, arrivals=trace or arrivals)
@@ -271,7 +281,7 @@ class Server:
         return bool(most <= self.most_running(load))
 
     def backlog_rate(self, load: Load, overheads: FrameworkOverheads) -> float:
-        """The requests a second that leave while others always wait for a place."""
+        """The requests a second that the server completes while other requests always wait."""
         running, front_ms = self.most_running(load), overheads.front_ms
         at_once = min(math.ceil(MORE_WAIT * running), MOST_AT_ONCE) + 1
         one = replace(load, request_rate=0.0, requests=0)
@@ -291,10 +301,10 @@ class Server:
 def of_requests(
     server: Server, load: Load, overheads: FrameworkOverheads
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(STEP_PARTS + STARTS,) parts of the time per output token, of the time to the first token, and of
-    `RequestTimes.step`.
+    """(parts of the time per output token, of the time to the first token, of `RequestTimes.step`), each
+    (STEP_PARTS + STARTS,).
 
-    The schedule is that of `overheads`; the times with other overheads follow from the parts.
+    The schedule is simulated with `overheads`; times with other overheads can be computed from the parts.
     """
     requests, found = server.simulate(load, overheads)
     attention = each_ms(overheads)[STEP_PARTS.index("attention")]

@@ -1,4 +1,4 @@
-"""Times and prices of a served language model, by load and GPUs."""
+"""Rows of the answer about a served language model: times and prices, by load and GPUs."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ if TYPE_CHECKING:
     from lolat.hardware.rental import Rental
 
 SLOWEST = 1.0 / 16.0
-"""Least fraction of a rate in the search for a rate that surely keeps the limits."""
+"""The search for a rate that surely keeps the limits goes down to this fraction of the row's rate."""
 MOST_REPLICATED = 64
-"""Most GPUs that are tried for a closed loop if a node does not suffice."""
+"""Most GPUs that are tried for concurrent requests if one node is not enough."""
 
 
 def answer(
     section: ServingSection, device: str, decoder: Decoder, asked: ServingQuestion,
     rental: Rental | None = None, remark: str = "", label: str = "", profile: str = "",
 ) -> ServingAnswer:  # fmt: skip
-    """Answer a question about a decoder on a GPU; `remark`: a warning if nothing is rented; `label`,
-    `profile`: the name asked for, and that of the profile.
+    """Answer a question about a decoder on a GPU. `remark`: a warning if nothing is rented; `label`: the
+    device's name in the question; `profile`: the profile's name.
 
     InputError for an impossible question; AnswerIsNo if no row keeps the limits.
     """
@@ -115,7 +115,7 @@ def answer(
 def _remarks(
     every: Mapping[Split, Sizing], rows: Sequence[ServingConfig], row: ServingConfig, missing: str
 ) -> Iterator[str]:
-    """Yield the remarks on rows and a chosen one; `missing`: the remark if nothing is rented."""
+    """Yield the remarks on `rows` and on the chosen `row`; `missing`: the remark if nothing is rented."""
     yield from remarks_on(every, rows, row)
     links = links_words(*slower_links(every.values()))
     yield from filter(None, [links, own_copies(every[row.split], rows), missing])
@@ -124,7 +124,7 @@ def _remarks(
 def _remarks_on_row(
     every: Mapping[Split, Sizing], missing: str, row: ServingConfig
 ) -> Iterator[str]:
-    """Yield the remarks on a row that answers a question about its load and GPUs alone."""
+    """Yield the remarks on a row as if the question had asked only for its load and GPUs."""
     sizing, rate = every[row.split], row.request_rate
     number: int | tuple[()] = () if rate else int(row.concurrency)
     alone = replace(
@@ -136,7 +136,7 @@ def _remarks_on_row(
 def _enough(
     section: ServingSection, device: str, decoder: Decoder, asked: ServingQuestion, rental: Rental | None
 ) -> ServingConfig | None:  # fmt: skip
-    """The best row on more GPUs than asked for, or than a node has; None if there is none."""
+    """The best row that keeps the limits on more GPUs than the question or a node has; None without one."""
     more = None if asked.request_rate else MOST_REPLICATED
     if asked.gpus == more or (more and (asked.gpus or 0) > more):
         return None
@@ -156,15 +156,15 @@ class Sizing:
     rental: Rental | None
     names: ServedNames
     found: dict[tuple[Load, int], ServingConfig] = field(default_factory=dict, init=False)
-    """Rows by their load and number of replicas."""
+    """Cached: (load, number of replicas) -> row."""
     simulated: dict[Load, RequestTimes] = field(default_factory=dict, init=False)
-    """Times by the load of a group, which several numbers of replicas share."""
+    """Cached: load of a group -> its times. Several numbers of replicas may have the same load."""
     slowed: dict[Load, list[dict[str, float]]] = field(default_factory=dict, init=False)
-    """The ends of these times, by the same load."""
+    """Cached: load of a group -> the result of `_if_slower`."""
 
     @cached_property
     def server(self) -> Server:
-        """One replica, or a group of it with attention of its own."""
+        """The server of one replica, or of one attention group of a replica."""
         asked, section = self.asked, self.gpu.section
         load = asked.loads()[0]
         return Server(
@@ -174,9 +174,7 @@ class Sizing:
 
     @cached_property
     def fitting_requests(self) -> int:
-        """Requests whose caches fit on one group of a replica; 0 if the weights or the longest request do
-        not.
-        """
+        """Number of requests that fit on a group; 0 if the weights or the longest request do not fit."""
         load, of = self.asked.loads()[0], (self.gpu.section, self.deployment)
         return requests_that_fit(*of, load.tokens) if requests_that_fit(*of, load.longest) else 0
 
@@ -188,23 +186,23 @@ class Sizing:
 
     @cached_property
     def backlog_rate(self) -> float:
-        """Requests a second that one replica serves if they have piled up."""
+        """The requests a second that one replica serves once requests have piled up."""
         each = self.server.backlog_rate(self.asked.loads()[0], self.gpu.section.overheads)
         return each * self.deployment.attention_data_parallel
 
     @property
     def drained_rate(self) -> float:
-        """The requests a second up to which a queue at one replica drains."""
+        """The largest request rate at which a queue at one replica drains."""
         return min(self.largest_rate, self.backlog_rate)
 
     @cached_property
     def sure_question(self) -> ServingQuestion:
-        """The question whose limits hold for the ends of the intervals."""
+        """The question with `sure`, so that whole intervals must keep the limits."""
         return replace(self.asked, sure=100.0 * self.asked.coverage)
 
     @property
     def percentiles(self) -> set[int]:
-        """The percentiles of a row."""
+        """The percentiles of times in a row."""
         return {*PERCENTILES, self.asked.percentile or PERCENTILES[0]}
 
     @property
@@ -214,14 +212,14 @@ class Sizing:
         return self.asked.gpus or usual
 
     def rows(self) -> list[ServingConfig]:
-        """A row for each load, with limits the one with the best number of replicas."""
+        """A row for each load; with limits, its number of replicas is the best one."""
         return [self.best_row(load, self.affordable(None)) for load in self.asked.loads()]
 
     def affordable(self, known: ServingConfig | None) -> int:
         """The largest number of replicas to try.
 
-        Under a rate it costs no more than a `known` row, or without prices has no more GPUs. A trace has no
-        such bound, as its parts differ.
+        Under a rate more replicas would cost more than the `known` row or, without prices, have more GPUs.
+        A trace has no such bound, because the parts of its replicas differ.
         """
         each = self.deployment.gpus
         most = max(self.most_gpus // each, 1)
@@ -235,9 +233,9 @@ class Sizing:
         )
 
     def best_row(self, load: Load, most: int, *, surely: bool = False) -> ServingConfig:
-        """The row of a load with the best number of replicas within limits, at most `most` of them.
+        """The row of a load with the best number of replicas that keeps the limits, up to `most`.
 
-        `surely`: the ends of the intervals keep the limits.
+        `surely`: the whole intervals must keep the limits.
         """
         if load.request_rate:
             return self._least_replicas(load, most, surely)
@@ -248,8 +246,8 @@ class Sizing:
         return best_of(good, self.asked) or rows[-1]
 
     def _least_replicas(self, load: Load, most: int, surely: bool) -> ServingConfig:
-        """The row with the fewest replicas that keep the limits, at most `most`, plus those that also fit
-        in the rented machines.
+        """The row with the fewest replicas that keep the limits, up to `most`, plus the replicas for which
+        the rented machines still have room.
         """
         if not self.fitting_requests:
             return self.row(load, 1)
@@ -273,11 +271,11 @@ class Sizing:
         return next(n for n in self.asked.loads() if row.load in (n.request_rate, n.concurrency))
 
     def with_headroom(self, row: ServingConfig) -> ServingConfig:
-        """A row with the most requests a second at which its times, and at which the ends of its intervals,
-        keep the limits.
+        """A row with `headroom_rate` and `sure_rate`: the most requests a second at which its times, or its
+        whole intervals, keep the limits.
 
-        The latter is None if the ends miss the limits even at SLOWEST times the row's rate, or if the
-        limits apply to the ends.
+        `sure_rate` is None if the question asks for sure rows, or if it would be below SLOWEST times the
+        row's rate.
         """
         most, surely = self._most_within(row, self.asked), None
         if self.asked.sure is None:
@@ -285,9 +283,10 @@ class Sizing:
         return replace(row, headroom_rate=most, sure_rate=surely)
 
     def _most_within(self, row: ServingConfig, asked: ServingQuestion) -> float | None:
-        """The most requests a second at which the GPUs of a row keep the limits, None without one.
+        """The most requests a second at which the GPUs of a row keep the limits; None if there is no such
+        rate.
 
-        It is one of `rate_at`, or the rate of the row.
+        The rate is on the scale of `rate_at`, or is the rate of the row.
         """
         load, own, number = self.load_of(row), row.request_rate or 0.0, row.replicas
 
@@ -302,7 +301,7 @@ class Sizing:
         return rate_at(-least_within(high - 2, slow, keeps)) if keeps(slow) else None
 
     def row(self, load: Load, replicas: int) -> ServingConfig:
-        """The row of a load that `replicas` share."""
+        """The row of a load on `replicas` replicas; cached."""
         key = load, replicas
         if key not in self.found:
             self.found[key] = self._new_row(load, replicas)
@@ -337,12 +336,12 @@ class Sizing:
         )
 
     def _memory_gib(self, load: Load, requests: float) -> float:
-        """GiB of weights and of the caches of so many requests on each GPU."""
+        """GiB of weights, and of the caches of `requests` requests, on each GPU."""
         cache = requests * self.deployment.cache_bytes(load.tokens)
         return (self.deployment.weight_bytes + cache) / GIB
 
     def times(self, load: Load, groups: int) -> tuple[Load, RequestTimes]:
-        """The part of a load that each of so many groups serves, and its times."""
+        """(the load of each of `groups` groups, its times)."""
         each = math.ceil(load.concurrency / groups)
         one = replace(load, request_rate=load.request_rate / groups, concurrency=float(each))
         several = [one]
@@ -355,11 +354,11 @@ class Sizing:
         return several[0], self.simulated[several[0]]
 
     def prompt(self, load: Load) -> np.ndarray:
-        """(STEP_PARTS + STARTS,): ms by part and numbers of events of a prompt's uncached tokens."""
+        """(STEP_PARTS + STARTS,) ms, and numbers of events, of computing a prompt's uncached tokens."""
         return self.server.prompt_parts(load.new_tokens, load.input_tokens - load.new_tokens)
 
     def unshared_ms(self, load: Load, sequences: float) -> tuple[float, float]:
-        """ms of an output token if a step has `sequences`, and ms of a prompt; nobody waits."""
+        """(ms of an output token in a step of `sequences`, ms of a prompt), without waiting."""
         each = each_ms(self.gpu.section.overheads)
         context = load.input_tokens + load.output_tokens / 2.0
         event = Event(sequences=sequences, context=context)
@@ -367,7 +366,7 @@ class Sizing:
         return step / self.server.rule.tokens_per_step, float(self.prompt(load) @ each)
 
     def _timed(self, row: ServingConfig, load: Load, times: RequestTimes) -> dict[str, Any]:
-        """The fields of a row that follow from the times of one group of a replica."""
+        """The fields of a row that follow from the times of one group."""
         section, rate, groups = self.gpu.section, row.request_rate, row.groups
         tpot, ttft = times.mean_tpot_ms, float(times.ttft_ms.mean())
         prompt = self.prompt(load)
@@ -399,9 +398,9 @@ class Sizing:
         } | capacity  # fmt: skip
 
     def _capacity(self, row: ServingConfig, load: Load, step: np.ndarray) -> dict[str, Any]:
-        """The fields of a row at a rate that compare it with the largest one.
+        """The fields of a row that compare its rate with the largest rate; {} without a rate.
 
-        The interval is that of the times in which a full server computes prompts and tokens.
+        The interval follows from the time that a full server takes for its work.
         """
         if not (rate := row.request_rate):
             return {}
@@ -415,9 +414,9 @@ class Sizing:
         }  # fmt: skip
 
     def _if_slower(self, load: Load, step: np.ndarray, at_once: float) -> list[dict[str, float]]:
-        """The times by name, at the lower and upper end of a group's time for its work.
+        """[times by name if the server is as fast as its error allows, times by name if as slow].
 
-        A slightly slower server is also busier: near the largest rate requests wait far longer.
+        A slightly slower server is also busier, so near the largest rate requests wait far longer.
         """
         if load not in self.slowed:
             overheads, server = self.gpu.section.overheads, self.server
@@ -434,7 +433,7 @@ class Sizing:
         return self.slowed[load]
 
     def _widened(self, value: float, ends: tuple[float, float]) -> tuple[float, float]:
-        """The ends of a value's interval with the coverage that is asked for, of a normal error."""
+        """The ends of a value's interval, converted from CALIBRATED_AT to the coverage of the question."""
         if self.asked.sure is None:
             return ends
         wider = normal_quantile(self.asked.coverage) / normal_quantile(CALIBRATED_AT)
@@ -444,8 +443,7 @@ class Sizing:
     def _rented(self, replicas: int) -> RentedMachines:
         """The cheapest machines that hold each replica whole.
 
-        A replica of more GPUs than a node has takes whole nodes. A price that the user gives counts for one
-        GPU in any machine.
+        A replica of more GPUs than a node has takes whole nodes. A price given by the user is for one GPU.
         """
         rental, parallel = self.rental, self.deployment.gpus
         if rental and not rental.offers[0].instance_type:
@@ -469,7 +467,7 @@ class Sizing:
     def _percentiles(
         self, load: Load, times: RequestTimes, prompt: np.ndarray, is_full: bool
     ) -> dict[str, Any]:
-        """The percentiles of a row, and the intervals of these and of the means."""
+        """The fields of a row with percentiles of times, and with the intervals of all times."""
         at_once = min(times.concurrency, self.server.rule.sequences, self.fitting_requests)
         at_rate = load.request_rate > 0.0
         sizes = at_once, load.input_tokens, load.output_tokens

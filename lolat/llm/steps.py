@@ -36,26 +36,27 @@ STEP_PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
 operations."""
 STARTS = ("kernels", "fp8", "fp8_block", "nvfp4", "layers_of_experts", "exchanges", "steps",
           "parallel")  # fmt: skip
-"""Events of a step that cost an overhead each: kernels, kernels that quantize to a data type, layers with
-experts, all-reduces, the step itself, the step on several GPUs."""
+"""Events of a step, each of which costs an overhead: kernels, kernels that quantize to a data type, layers
+with experts, all-reduces, the step itself, the step on several GPUs."""
 NORM, ROTATION, ACTIVATION = 4, 4, 3
-"""Tensors that are read and written by a normalization (with the addition before it), by rotary positions,
-and by a gated activation."""
+"""Numbers of tensors that a normalization (with the addition before it), rotary positions, and a gated
+activation read and write."""
 OWN_KERNELS = 4
-"""Small kernels of a layer besides normalizations: rotation, writing the cache, activation, and the one
-that merges the parts of attention."""
+"""Number of small kernels of a layer besides normalizations: rotation, writing the cache, activation,
+merging the parts of attention."""
 LATENT_KERNELS = 5
-"""Small kernels of a layer with latent attention: two normalizations, both absorbed products, joining a
-query's parts."""
+"""Number of further small kernels of a layer with latent attention: two normalizations, both absorbed
+products, joining a query's parts."""
 ABSORBED_KERNELS = ("mla_bmm_pre", "mla_bmm_post")
 DELTA_KERNELS = ("delta_conv", "delta_rule")
 FP8 = ("fp8", "fp8_block")
 SKEW = 1.2
-"""Exponent of the power law that distributes tokens over experts; served rows agree with it."""
+"""Exponent, assumed in a decoder, of the power law that distributes tokens over experts; served rows
+agree."""
 
 
 class Product(NamedTuple):
-    """A matrix product of a step's tokens with (n, k) weights, `times` in a step."""
+    """A matrix product of a step's tokens with (n, k) weights, which a step runs `times` times."""
 
     dtype: str
     n: float
@@ -65,11 +66,13 @@ class Product(NamedTuple):
 
 @dataclass(frozen=True)
 class Deployment:
-    """A decoder on `gpus` GPUs; each of `expert_parallel` groups of them has whole experts.
+    """A replica: a decoder on `gpus` GPUs.
 
-    `tensor_parallel` GPUs share the attention of a request; `attention_data_parallel` such groups have
-    requests of their own, and meet at the experts, step by step. Data types: `dtype` of products,
-    `expert_dtype` of routed experts, `kv_dtype` of the cache.
+    `tensor_parallel` GPUs form a group that shares the attention of a request. Each of
+    `attention_data_parallel` groups has its own requests; all groups exchange tokens at the experts of
+    every step. `expert_parallel`: the number of parts into which the experts are divided; the GPUs of a
+    part share its experts. Data types: `dtype` of products, `expert_dtype` of routed experts, `kv_dtype` of
+    the cache.
     """
 
     decoder: Decoder
@@ -87,18 +90,18 @@ class Deployment:
 
     @property
     def called(self) -> str:
-        """The data type of the weights; that of experts, if another, follows after a +."""
+        """The data type of the weights, followed by + and the data type of experts if that differs."""
         differs = self.decoder.experts and self.expert_dtype != self.dtype
         return f"{self.dtype}+{self.expert_dtype}" if differs else self.dtype
 
     @property
     def gpus(self) -> int:
-        """The GPUs of all groups."""
+        """The number of GPUs of all groups."""
         return self.tensor_parallel * self.attention_data_parallel
 
     @cached_property
     def products(self) -> tuple[Product, ...]:
-        """The products of a step without the head and routed experts; equal products share a row."""
+        """The products of a step, without the head and routed experts; equal products are one entry."""
         d, parts = self.decoder, self.tensor_parallel
         up, hidden = 2 if d.gated else 1, float(d.hidden)
         found: dict[tuple[str, float, float], int] = {}
@@ -127,7 +130,7 @@ class Deployment:
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """(STARTS,) numbers of the events in a step."""
+        """(STARTS,) number of each event in a step."""
         d, several = self.decoder, self.gpus > 1
         count = dict.fromkeys(STARTS, 0.0) | {"steps": 1.0, "parallel": float(several)}
         count["kernels"] = d.layers * (d.norms + OWN_KERNELS + 2.0 * bool(d.head_norm))
@@ -165,7 +168,7 @@ class Deployment:
 
     @cached_property
     def dense_bytes(self) -> float:
-        """Bytes of weights that every step reads on each GPU: all but those of routed experts."""
+        """Bytes of weights that every step reads on each GPU: all except routed experts."""
         head = HALF * self.decoder.vocab * self.decoder.hidden / self.tensor_parallel
         return head + sum(WEIGHT_BYTES[p.dtype] * p.n * p.k * p.times for p in self.products)
 
@@ -180,10 +183,10 @@ class Deployment:
 class StepParts(NamedTuple):
     """The parts of a deployment's steps at some sizes; other sizes are interpolated.
 
-    `at`: tokens of a step, ascending. `tokens`: (at, STEP_PARTS + STARTS) ms and events, without head
-    and attention. `head`: (at,) ms of the head for so many output tokens. `decode`: (sequences,
-    CONTEXTS + 1) ms of attention, by context in units of `unit` tokens; `prefill`: (CONTEXTS + 1,) ms of a
-    prompt's attention.
+    `at`: numbers of tokens in a step, ascending. `tokens`: (at, STEP_PARTS + STARTS) ms and numbers of
+    events, without head and attention. `head`: (at,) ms of the head for `at` output tokens. `decode`:
+    (sequences, CONTEXTS + 1) ms of attention, by context in units of `unit` tokens; `prefill`: ms of a
+    prompt's attention, by its length in the same units.
     """
 
     at: np.ndarray
@@ -195,7 +198,7 @@ class StepParts(NamedTuple):
     unit: float
 
     def table(self, overheads: FrameworkOverheads, most: int) -> StepTable:
-        """Make the table of a scheduler with at most `most` sequences."""
+        """Make the table of ms that a scheduler of up to `most` sequences uses."""
         each = each_ms(overheads)
         m = np.arange(int(self.at[-1]) + 1)
         tokens = np.interp(m, self.at, self.tokens @ each)
@@ -213,9 +216,10 @@ class StepParts(NamedTuple):
         )  # fmt: skip
 
     def of(self, events: np.ndarray, rule: Rule, attention: float = 1.0) -> np.ndarray:
-        """(events, STEP_PARTS + STARTS) of all steps of `events`, whose columns are those of Event.
+        """(events, STEP_PARTS + STARTS) parts, summed over the steps of each event; `events`: (events,
+        fields of Event).
 
-        `attention`: the factor by which the attention of prompts was multiplied in them.
+        `attention`: the factor (see `each_ms`) that `prompt_ms` of the events includes.
         """
         _, _, steps, sequences, context, new, last, prompt_ms = events.T
         decoding = sequences * (1 + rule.drafts)
@@ -235,13 +239,13 @@ class StepParts(NamedTuple):
 
 
 def _between(values: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The index of the interval of a grid that holds each value, and its place in it."""
+    """(index of the grid interval that holds each value, position of the value in it from 0 to 1)."""
     low = np.clip(np.searchsorted(grid, values, "right") - 1, 0, len(grid) - 2)
     return low, np.maximum((values - grid[low]) / (grid[low + 1] - grid[low]), 0.0)
 
 
 def _sizes(most: float) -> np.ndarray:
-    """Numbers of tokens at which a step is computed; many, as products grow in tiles."""
+    """The numbers of tokens at which a step is computed, close together because products grow in tiles."""
     ranges = ((1, 64, 1), (64, 256, 8), (256, 1024, 32), (1024, 4096, 128), (4096, 1 << 20, 512))
     every = np.concatenate([np.arange(*one) for one in ranges])
     return np.append(every[every < most], most).astype(float)
@@ -250,7 +254,7 @@ def _sizes(most: float) -> np.ndarray:
 def step_parts(
     gpu: GPU, deployment: Deployment, tokens: int, sequences: int, longest: float
 ) -> StepParts:
-    """Compute the parts of steps with up to so many tokens, and sequences of up to `longest` tokens."""
+    """Compute the parts of steps with up to `tokens` tokens, of sequences with up to `longest` tokens."""
     at = _sizes(max(tokens, 2))
     made = dict.fromkeys(STEP_PARTS, np.zeros(len(at))) | _products(gpu, deployment, at)
     head = made.pop("head")
@@ -265,7 +269,9 @@ def step_parts(
 
 
 def _products(gpu: GPU, deployment: Deployment, m: np.ndarray) -> dict[str, np.ndarray]:
-    """(m,) ms of products, experts and all-reduces of `m` tokens, and of a head that sees all of them."""
+    """Part of a step -> (m,) ms for `m` tokens: products, experts, all-reduces, and the head for all `m`
+    tokens.
+    """
     d, gpus = deployment.decoder, deployment.gpus
     every = m * deployment.attention_data_parallel  # tokens of all groups
     made: dict[str, np.ndarray] = {"products": np.zeros(len(m))}
@@ -297,7 +303,7 @@ def _products(gpu: GPU, deployment: Deployment, m: np.ndarray) -> dict[str, np.n
 def _attention(
     gpu: GPU, deployment: Deployment, sequences: np.ndarray, contexts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(sequences, contexts) ms of a step's attention; (contexts,) ms of that of a prompt alone."""
+    """((sequences, contexts) ms of a step's attention, (contexts,) ms of the attention of one prompt)."""
     d, parts, cache = deployment.decoder, deployment.tensor_parallel, deployment.kv_dtype
     lengths, each = np.maximum(contexts, 1.0), sequences[:, None]
     decode, prompt = np.zeros((len(sequences), len(contexts))), np.zeros(len(contexts))
@@ -328,14 +334,14 @@ def _attention(
 
 
 def each_ms(o: FrameworkOverheads) -> np.ndarray:
-    """(STEP_PARTS + STARTS,) factors that turn the parts of steps into ms."""
+    """(STEP_PARTS + STARTS,) factors that convert the parts of steps, with their events, into ms."""
     starts = (o.kernel_ms, o.fp8_ms, o.block_ms, o.fp4_ms, o.experts_ms, o.exchange_ms, o.step_ms,
               o.parallel_ms)  # fmt: skip
     return o.level * np.array([1.0, 1.0, 1.0, 1.0, 1.0, o.small, *starts])
 
 
 def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], FittedKernel]:
-    """The timed operations that a step and a prompt run, by name and data type."""
+    """The fitted operations that steps and prompts use: (name, data type) -> operation."""
     used = {("gemm", product.dtype) for product in deployment.products} | {("gemm", "bfloat16")}
     d = deployment.decoder
     for layer in d.kinds:
@@ -359,13 +365,12 @@ def deployment_of(
     section: ServingSection, decoder: Decoder, tensor_parallel: int = 1, expert_parallel: int = 1,
     attention_data_parallel: int = 1, dtype: str = "", kv_dtype: str = "",
 ) -> Deployment:  # fmt: skip
-    """Deploy a decoder on GPUs; "" stands for the published data type, or the framework's usual cache.
+    """Deploy a decoder on GPUs. `dtype`: "" is the published one; `kv_dtype`: "" is the default.
 
-    Weights published in FP8 with a scale for each block keep that format for FP8. Experts in MXFP4 stay in
-    it, and are computed in FP8 on GPUs with FP4. Without a rate of FP8 its weights are computed in
-    bfloat16, as vLLM does. Latent attention stays bfloat16 in NVFP4, as NVIDIA
-    publishes it. InputError for a data type that the GPU lacks, and a number of GPUs that does not divide
-    the decoder.
+    For a decoder published with block scales, "fp8" means fp8_block. Experts published in MXFP4 stay in
+    MXFP4, and are computed in FP8 on GPUs with FP4. FP8 weights are computed in bfloat16 on a GPU without
+    FP8, as in vLLM. With NVFP4 weights latent attention stays bfloat16, as in NVIDIA's files. InputError
+    for a data type that the GPU lacks, and a number of GPUs that does not divide the decoder.
     """
     experts, gpus = decoder.experts, tensor_parallel * attention_data_parallel
     if attention_data_parallel > 1 and not experts:
@@ -425,7 +430,7 @@ def _groups_without_experts(attention_data_parallel: int, decoder: Decoder) -> I
 
 
 def _unknown_dtype(dtype: str) -> InputError:
-    """The error for a data type that is none."""
+    """The error for an unknown data type."""
     meant = dtype_of(dtype)
     hint = f"did you mean {meant}?" if meant in DTYPES else f"expected one of {', '.join(DTYPES)}"
     hint += "; lolat.compare takes several" * ("," in dtype)
@@ -433,8 +438,8 @@ def _unknown_dtype(dtype: str) -> InputError:
 
 
 def product_words(tensor_parallel: int, groups: int, name: str = "tensor_parallel") -> str:
-    """Words on groups with attention of their own, whose GPUs users count in two ways; "" if the count is
-    clear.
+    """Words on the number of GPUs with attention data parallel, which frameworks count in two ways; "" if
+    the number is clear.
     """
     if groups == 1 or tensor_parallel % groups:
         return ""
@@ -444,9 +449,10 @@ def product_words(tensor_parallel: int, groups: int, name: str = "tensor_paralle
 
 
 def cache_room(section: ServingSection, deployment: Deployment) -> float:
-    """The bytes of caches on each GPU beside the weights.
+    """The bytes on each GPU that the caches get.
 
-    Servers of large models (OWN_FITS) are started with options that give caches half of the free memory.
+    Servers of large models (OWN_FITS) are usually started with options that give caches half of the memory
+    that the weights leave.
     """
     server, sheet = section.server, section.sheet
     room = GIB * server.room_gib(sheet) - deployment.weight_bytes
@@ -457,17 +463,19 @@ def cache_room(section: ServingSection, deployment: Deployment) -> float:
 
 
 def requests_that_fit(section: ServingSection, deployment: Deployment, tokens: float) -> int:
-    """The number of requests of so many tokens whose caches fit; 0 if the weights do not."""
+    """The number of requests of `tokens` tokens whose caches fit; 0 if the weights do not fit."""
     return int(cache_room(section, deployment) / deployment.cache_bytes(tokens))
 
 
 def deployments_of(
     section: ServingSection, decoder: Decoder, asked: ServingQuestion
 ) -> list[Deployment]:
-    """The deployments asked for, else those on 1, 2, 4 or 8 GPUs of a node that hold the weights.
+    """The deployments that the question names, else those on 1, 2, 4 or 8 GPUs of a node that hold the
+    weights.
 
-    Experts whose cache tensor parallel would copy also get a deployment with attention groups on all GPUs.
-    If no deployment holds the weights, the one with the fewest bytes on a GPU is returned.
+    A decoder with experts whose cache tensor parallel would copy also gets a deployment with attention data
+    parallel on all GPUs. If no deployment holds the weights, the result is the one with the fewest bytes on
+    a GPU.
     """
     found, refused = list[Deployment](), dict[tuple[int, int, int], InputError]()
     every = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
