@@ -1,8 +1,8 @@
 """Attribution and counterfactuals of a prediction.
 
-Attribution: milliseconds of each term of the formula, for a network, its blocks and the operations of one
-block; they add up to the prediction. Counterfactuals: the saving of a change, by predicting the changed
-network.
+Attribution: the milliseconds of each term of the formula, for a network, its blocks, and the operations of
+one block; they add up to the prediction. Counterfactuals: the time that a change would save, found by
+predicting the changed network.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ONE_SIZE = (
 )
 
 AtSize = Callable[[int], Graph]
-"""A function that reads the network at an input of n pixels; NetworkError if that is impossible."""
+"""A function that reads the network for images of n pixels on a side; NetworkError if it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Term:
 
 @dataclass(frozen=True)
 class Attribution:
-    """The time of a network, block or operation, term by term.
+    """The time of a network, block or operation, split into terms.
 
-    `share`: of the network's time; `kind`: of an operation, else unset.
+    `share`: its share of the network's time; `kind`: an operation's kind, unset for others.
     """
 
     KEYS = ("name", "latency_ms", "share", "terms=by_term", "kind")
@@ -76,7 +76,7 @@ class Attribution:
 
     @property
     def name(self) -> str:
-        """The name of the network or operation; a block's also lists its kinds of operations."""
+        """The name of the network, block or operation; a block's includes the kinds of its operations."""
         return str(self.named)
 
     @property
@@ -86,20 +86,20 @@ class Attribution:
 
     @property
     def order(self) -> float:
-        """A key that sorts the longest first; blocks that differ beyond three digits stay in order."""
+        """A sort key, longest time first; times equal to three digits have equal keys."""
         return -float(f"{self.latency_ms:.3g}")
 
 
 Change = tuple[str, str, Graph | Device]
-"""A change: (its kind, its words, the changed network or the device in another mode)."""
+"""(kind of a change, its description, the changed network or the device in another mode)."""
 
 
 @dataclass(frozen=True)
 class Counterfactual:
-    """The latency predicted for a changed network.
+    """The latency predicted after a change of the network or its execution.
 
-    `kind`, `change`: the Change, for programs and in words; `of_block`: the saving as a share of the
-    block's time, None for a change of the whole network, or if the host takes longer than the device.
+    `kind`, `change`: the Change's kind and description. `of_block`: the saving as a share of the explained
+    block's time; None without an explained block, or if the host takes longer than the device.
     """
 
     kind: str
@@ -116,10 +116,10 @@ class Counterfactual:
 class Explanation(Result):
     """A prediction with its attributions, and the changes that save time, the largest saving first.
 
-    For a network, `blocks` has an attribution for each block and `operations` is empty. For a block,
-    `blocks` has its attribution alone and `operations` one for each operation in it. `counterfactuals`: the
-    network with each change. `has_one_size`: its images cannot be read at half of their size. `frame()` has
-    a row for each cause, `changes()` one for each change.
+    If a network is explained, `blocks` has an attribution for each block and `operations` is empty. If a
+    block is explained, `blocks` has its attribution alone, and `operations` one for each of its operations.
+    `counterfactuals`: the prediction after each change. `has_one_size`: the network cannot be read with
+    images of half the size. `frame()` has a row for each cause, `changes()` one for each change.
     """
 
     KEYS = (
@@ -137,7 +137,7 @@ class Explanation(Result):
 
     @property
     def has_other_runtimes(self) -> bool:
-        """True if a profile of the same processor, with another framework, was asked for a change."""
+        """True if a change runs the network in another framework, by a profile of the same processor."""
         model = self.prediction.query.model
         return bool(other_runtimes(model.file, model.source))
 
@@ -148,17 +148,17 @@ class Explanation(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on the counts of a network at another width, and on images that have one size."""
+        """Notes on the counts of a network of another width, and on networks that take one image size."""
         widened = any(c.kind.endswith("width") for c in self.counterfactuals)
         return (*[NOTE] * widened, *[ONE_SIZE] * self.has_one_size)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The warnings of the prediction, and the notes."""
+        """The warnings of the prediction, then `notes`."""
         return (*self.prediction.warnings, *self.notes)
 
     def changes(self) -> Any:
-        """The changes as a pandas DataFrame, as `frame` has the causes."""
+        """The changes as a pandas DataFrame; `frame` has the causes."""
         return self._shown().changes(self)
 
     def words(self) -> str:
@@ -188,8 +188,8 @@ def explain(
 ) -> Explanation:
     """Attribute the time of a network to its blocks and terms, and predict changes that save time.
 
-    `at_size` reads the network at another resolution; None if it has only one. `block`: explain this block
-    alone, operation by operation; see `find_block`. InputError as `Model.predict`, and for an unknown
+    `at_size` reads the network at another resolution; None if it has only one. `block`: the only block to
+    explain, operation by operation; see `find_block`. InputError as in `Model.predict`, and for an unknown
     block.
     """
     analysis = analyze(network)
@@ -234,7 +234,7 @@ def _attribution(
     terms: np.ndarray,
     kind: str | UnsetType = UNSET,
 ) -> Attribution:
-    """The attribution of (COLUMNS,) counts and (features,) ms."""
+    """An Attribution from counts, (COLUMNS,), and times of the formula's terms in ms, (features,)."""
     latency = float(terms.sum())
     numbers = prediction.query.model.predictor(prediction.predictor).units(counts)
     lines = tuple(
@@ -245,7 +245,7 @@ def _attribution(
 
 
 def find_block(analysis: Analysis, name: str) -> int:
-    """The position of a block by its label or its name; InputError if there is none."""
+    """The position of a block, found by its label or full name; InputError if there is no such block."""
     labels, names = [b.label for b in analysis.blocks], [str(b.name) for b in analysis.blocks]
     for known in (labels, names):
         if name in known:
@@ -273,7 +273,9 @@ def find_block(analysis: Analysis, name: str) -> int:
 def _worthwhile(
     model: Device, now: Prediction, changes: Iterable[Change], block_ms: float | None = None
 ) -> tuple[Counterfactual, ...]:
-    """The changes that save enough, the largest saving first; `block_ms`: time of an explained block."""
+    """The changes that save enough time, the largest saving first; `block_ms`: the explained block's
+    time.
+    """
     worthwhile = []
     for kind, words, changed in changes:
         asked, graph = (
@@ -329,7 +331,7 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
 
 
 def _changes_of_runtime(model: Device, now: Prediction) -> Iterator[Change]:
-    """The network in the framework that is the fastest on this processor, by the profiles of it."""
+    """The unchanged network in the framework whose profile of this processor predicts the shortest time."""
     found = []
     for path, file in other_runtimes(model.file, model.source):
         other = with_file(model, file, str(path), path.stem)
@@ -343,7 +345,7 @@ def _changes_of_runtime(model: Device, now: Prediction) -> Iterator[Change]:
 
 
 def _at_half(side: int | None, at_size: AtSize | None) -> Graph | None:
-    """The network at half the side of its images; None if it has no images, or cannot be read so."""
+    """The network for images of half the side; None if it has no images or cannot be read at that size."""
     if at_size is None or side is None or side < 2:
         return None
     with suppress(InputError):
@@ -354,7 +356,11 @@ def _at_half(side: int | None, at_size: AtSize | None) -> Graph | None:
 def _changes_of_network(
     analysis: Analysis, blocks: Sequence[Attribution], smaller: Graph | None
 ) -> Iterator[Change]:
-    """Half the width, no longest block, half the resolution, separable convolutions, if possible."""
+    """Changes of a whole network, as far as possible.
+
+    These are half the width, the removal of the longest block that can go, half the resolution, and the
+    changes of `_changes_of_operations`.
+    """
     graph = analysis.graph
     if widths(graph).scalable:
         words = f"width x{NARROWER:g}: every channel count, in multiples of 8"
@@ -374,7 +380,7 @@ def _changes_of_network(
 
 
 def _changes_of_operations(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """Other convolutions, batch normalizations and heads among some operations, if possible."""
+    """Cheaper convolutions, folded batch norms, and fused or fewer attention heads at `positions`."""
 
     def kernels(able: Callable[[Operation], bool]) -> str:
         found = (o for o in (graph.operations[p] for p in positions) if able(o))
@@ -396,8 +402,9 @@ def _changes_of_operations(graph: Graph, positions: Sequence[int]) -> Iterator[C
 
 
 def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """The network without the block, with other operations in it, or with half of its inner channels, if
-    possible.
+    """Changes of one block, as far as possible.
+
+    These are its removal, half the width inside it, and the changes of `_changes_of_operations`.
     """
     if changed := edits.bypassed(graph, positions):
         words = "drop this block (input and output shapes match)"

@@ -1,4 +1,4 @@
-"""The bottlenecks of a prediction: the blocks that stand out by their time."""
+"""The bottlenecks of a prediction: the blocks whose time stands out."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from lolat.units import digits
 
 MOST_BOTTLENECKS = 3
 SLOW = 1.25
-"""A block is slow if its share of the time is this many times its share of the MACs."""
+"""A block is slow if its share of the time is at least this many times its share of the MACs."""
 WHOLE = 0.9
-"""Blocks with a larger share of the time are nearly the whole network."""
+"""Blocks with more than this share of the time are nearly the whole network."""
 
 
 def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
-    """The blocks that stand out: three, and others that take as long as one of them, the longest first.
+    """The blocks that stand out, the longest first: up to three, and any that take as long as one of them.
 
-    A block stands out if it takes twice as long as the median of the others. A slow block stands out at 1.5
-    times: its share of the time is a quarter above its share of the MACs, launch overhead left out. If
-    these blocks are nearly the whole network (WHOLE), by MACs too, only the slow ones are returned. There
-    are none if the host takes longer than the device.
+    A block stands out if it takes at least twice the median time of the other blocks. For a slow block (see
+    SLOW), 1.5 times is enough; a block that is bound by launch overhead is not slow. If the blocks that
+    stand out are nearly the whole network (WHOLE), by MACs too, only the slow ones are returned. None stand
+    out if the host takes longer than the device.
     """
     if prediction.host_bound:
         return []

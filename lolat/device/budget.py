@@ -1,7 +1,7 @@
-"""The widest network, the largest input or the largest batch that stays within a time.
+"""The widest network, the largest input or the largest batch that stays within a time limit.
 
-`last_within` finds it by predicting networks: the answer stays within the time, the next larger value does
-not.
+`last_within` searches by predicting networks: the answer stays within the limit, the next larger value
+exceeds it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ WIDTH_STEPS = 100  # steps from 0 to the network's own width; channels are round
 
 
 def varied_words(vary: str, value: float) -> str:
-    """The words for a width, resolution or batch: "width x0.75", "192 px", "batch 8"."""
+    """A width, resolution or batch size in words: "width x0.75", "192 px", "batch 8"."""
     words = {"width": f"width x{value:g}", "resolution": f"{value:g} px"}
     return words.get(vary, f"batch {value:.0f}")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A width, resolution or batch, and the prediction at it."""
+    """A width, resolution or batch size, and the prediction for it."""
 
     KEYS = ("value", *nested("prediction", "latency_ms", "interval_ms"))
 
@@ -52,11 +52,11 @@ class Candidate:
 
 @dataclass(frozen=True, repr=False)
 class BudgetAnswer(Result):
-    """The largest width, resolution or batch within a time, `best.value`, in JSON `answer`.
+    """The largest width, resolution or batch size within a time limit: `best.value`, `answer` in JSON.
 
-    `next`: the next larger one, beyond the time; None if there is none. `channels`: pairs of channel
-    counts, now and at that width. If none stays within the time, `answer` is null in JSON and `next` is the
-    smallest.
+    `next`: the next larger value, which exceeds the limit; None if `best` is the largest value tried.
+    `channels`: pairs of channel counts, (now, at the best width). If no value stays within the limit,
+    `answer` is null in JSON and `next` is the smallest value.
     """
 
     KEYS = (
@@ -76,30 +76,30 @@ class BudgetAnswer(Result):
 
     @property
     def answer(self) -> float | None:
-        """The largest value within the budget; null in JSON if there is none."""
+        """The largest value within the time limit; null in JSON if there is none."""
         return self.best.value
 
     @property
     def latency_ms(self) -> float | None:
-        """The latency at that value."""
+        """The latency at `answer`, in ms."""
         return self.best.prediction.latency_ms
 
     @property
     def largest(self) -> str:
-        """The words for the value: "192 px", or "2048 px or more (largest tried)" without a next one."""
+        """The answer in words: "192 px", or "2048 px or more (largest tried)" if `next` is None."""
         return varied_words(self.vary, self.best.value) + (
             "" if self.next else " or more (largest tried)"
         )
 
     @property
     def verdict(self) -> str:
-        """Words on the value: it stays within the time; or is predicted to, if its interval ends beyond."""
+        """A sentence on the answer: it "stays within" the limit by its interval, or "is predicted" to."""
         stays = "stays" if self.sure else "is predicted"
         return f"{self.largest} {stays} within {self.budget_ms:g} ms"
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The warnings of the prediction, and notes on another width."""
+        """The warnings of the prediction, and notes if the width was varied."""
         if self.vary != "width":
             return self.best.prediction.warnings
         kinds = {o.kind for o in self.best.prediction.query.graph.operations}
@@ -118,8 +118,8 @@ class BudgetAnswers(Several):
 
 
 Values = tuple[float, float, int, Callable[[int], tuple[Graph, int]]]
-"""(the network's own value, the unit of the values, their number, a function from i to the network of i
-units and its batch size)."""
+"""(the network's own value, the unit of values, the number of values, a function of i that returns the
+network at i units and its batch size)."""
 
 
 def budget(
@@ -130,11 +130,11 @@ def budget(
     at_size: AtSize | None = None,
     precision: str | None = None,
 ) -> BudgetAnswer:
-    """Find the largest `vary` ("width", "resolution" or "batch") within the device's memory and the
-    question's `max_ms`.
+    """Find the largest value of `vary` within the device's memory and the question's `max_ms`.
 
-    `at_size` reads the network at another resolution. `precision`: "best": the largest answer among the
-    precisions of the device; of equal ones the fastest. See `Model.budget`.
+    `vary`: "width", "resolution" or "batch". `at_size` reads the network at another resolution.
+    `precision`: "best" returns the largest answer among the device's precisions, the fastest if several are
+    equal. See `Model.budget`.
     """
     if precision == BEST:
         return _in_best_precision(model, network, vary, question, at_size)
@@ -146,7 +146,7 @@ def budget(
 
     @functools.cache
     def step(i: int) -> Candidate | None:
-        """The i-th value and its prediction; None if it has no network."""
+        """The i-th value and its prediction; None if the network cannot take this value."""
         value = round(i * unit, 2) if vary == "width" else int(i * unit)
         try:
             changed, batch_size = network_of(i)
@@ -181,9 +181,9 @@ def budget(
 def _in_best_precision(
     model: Device, network: Graph | Analysis, vary: str, question: Question, at_size: AtSize | None
 ) -> BudgetAnswer:
-    """The largest answer of `budget` among the precisions of a device; of equal ones the fastest.
+    """The largest answer of `budget` among a device's precisions, the fastest if several are equal.
 
-    If no precision has an answer, raise the AnswerIsNo of the fastest one.
+    If no precision has an answer, raise the AnswerIsNo of the fastest precision.
     """
 
     def ask(device: Device) -> BudgetAnswer | AnswerIsNo:
@@ -203,7 +203,7 @@ def _in_best_precision(
 
 
 def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) -> Values:
-    """The widths, resolutions or batch sizes to try; InputError if the network has no others."""
+    """The widths, resolutions or batch sizes to try; InputError if the network cannot be varied."""
     if vary == "batch":
         return batch_size, 1, LARGEST_TRIED_BATCH, lambda n: (network, n)
     if vary == "width":
@@ -231,7 +231,7 @@ def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) 
 
 
 def _over_budget(answer: BudgetAnswer, smallest: Candidate) -> AnswerIsNo:
-    """The error if not even the smallest value stays within the budget, or fits in memory."""
+    """The error for a smallest value that already exceeds the time limit or the memory."""
     nothing = dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain"))
     document = {**answer.to_dict(), **nothing, "warnings": [*answer.now.prediction.warnings]}
     value = varied_words(answer.vary, smallest.value)

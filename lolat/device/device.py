@@ -1,6 +1,7 @@
 """A device profile: its file, its predictors, and latencies from counts.
 
-Modules that only networks need are imported with the first network: a new process answers from counts fast.
+Modules that only networks need are imported when the first network comes, so that a new process answers
+quickly from counts.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ _NUMBERS = frozenset([int, float])
 
 
 class Device(Result):
-    """A device profile: predicts the latency of networks that were read.
+    """A device profile, which predicts the latency of networks that were read.
 
-    `label`: the path or name that it was loaded by, as a command takes it; `profile`: path or name of the
-    profile that answers; `source`: its file.
+    `label`: the path or name that the user loaded it by; `profile`: path or name of the profile that
+    answers, which may be another one; `source`: the path of its file.
     """
 
     def __init__(
         self, file: DeviceFile | Mapping[str, Any], source: str = "model", label: str = ""
     ) -> None:
-        """`file`: of the device, or the contents of a valid one; `label`: `source` if not given."""
+        """`file`: the device's file, or the contents of a valid file; `label`: defaults to `source`."""
         if isinstance(file, (str, os.PathLike)):
             words = (
                 f"{type(self).__name__}({os.fspath(file)!r}): expected the contents of a profile"
@@ -60,9 +61,10 @@ class Device(Result):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Load a device: a JSON file, "local" (the one learned last on this machine) or the name of a
-        bundled one; for the name of a GPU see `lolat.load`. ModelFileError if there is none, or the file is
-        something else or damaged.
+        """Load a device from a JSON file, or by the name of a bundled profile or "local".
+
+        "local" is the device learned last on this machine; `lolat.load` also knows the names of GPUs.
+        ModelFileError if there is no such profile, or its file is damaged or something else.
         """
         from lolat.device.lookup import find_model
 
@@ -72,24 +74,24 @@ class Device(Result):
 
     @property
     def row_name(self) -> str:
-        """Its name beside others: its `label`, with its precision if several are compared."""
+        """The device's name in a table: its `label`, with its precision if several are compared."""
         return self.row or self.label
 
     def words(self) -> str:
-        """The device, the date and framework of its measurements, the error of its default formula."""
+        """The device, the date and framework of its measurements, and the error of its default formula."""
         from lolat.device.summary import words_of
 
         return words_of(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The file without its points, as a `lolat.device.summary.ModelSummary`."""
+        """The contents of the file without its points, as a `lolat.device.summary.ModelSummary`."""
         from lolat.device.summary import summary_of
 
         return dict_of(summary_of(self))
 
     @property
     def latencies_file(self) -> DeviceFile:
-        """The file, with latencies of inference; ModelFileError, with the remedy, if it has none."""
+        """The file, if it has latencies of inference; else a ModelFileError that says how to get them."""
         if not self.file.has_latencies:
             from lolat.device.remedies import lacking_error
 
@@ -98,11 +100,11 @@ class Device(Result):
 
     @cached_property
     def state(self) -> State | None:
-        """Its age and its last check; None if the device was learned on another machine."""
+        """Age and last check of the device; None if it was learned on another machine."""
         return state_of(self.file, self.source)
 
     def predictor(self, name: str | None = None) -> Formula:
-        """A predictor by name, or the default one.
+        """The predictor with a name, or the default one.
 
         InputError for an unknown name, ModelFileError if the file has no latencies of inference.
         """
@@ -123,7 +125,7 @@ class Device(Result):
 
     @property
     def has_host(self) -> bool:
-        """True if a host starts the operations of the device."""
+        """True if a host launches the device's operations."""
         return any(getattr(formula, "host", None) for formula in self.predictors.values())
 
     def run_as(
@@ -132,12 +134,11 @@ class Device(Result):
     ) -> Self:  # fmt: skip
         """The device in another execution mode.
 
-        `precision`: fp32, tf32, amp, fp16 or bf16; a GPU that was not measured in it is predicted from its
-        data sheet, with a wider interval. `launch`: eager, compiled or graph. `host_us`: time that the host
-        takes to start an operation, µs. `channels_last`: the layout of images in half precision.
-
-        None keeps the value that was measured, the usual host, or the value of an earlier call. InputError
-        for a mode that the device lacks or that cannot be predicted.
+        `precision`: fp32, tf32, amp, fp16 or bf16; a precision that was not measured is predicted from the
+        GPU's data sheet, with a wider interval. `launch`: eager, compiled or graph. `host_us`: time that
+        the host takes to launch an operation, µs. `channels_last`: the layout of images in half precision.
+        None keeps the value of an earlier call, else the measured value or the usual host. InputError for a
+        mode that the device lacks or that cannot be predicted.
         """
         asked = RunAs(
             precision=precision, launch=launch, host_us=host_us, channels_last=channels_last
@@ -167,9 +168,9 @@ class Device(Result):
     ) -> Any:
         """Latency in ms from counts: numbers give a float, arrays (broadcast) an array.
 
-        The two-regime formula answers three counts, the default formula's fit to six counts all six; any
-        other number is an InputError. A number must be finite and not negative; a NaN in an array gives a
-        NaN.
+        Three counts are answered by the two-regime formula, all six by the default formula's fit to six
+        counts; any other selection is an InputError. A number must be finite and not negative; a NaN in an
+        array gives a NaN.
         """
         key = (traffic is None, weights is None, ops is None, predictor)
         plan = self._plans.get(key)
@@ -190,8 +191,10 @@ class Device(Result):
     def _formula_and_places(
         self, left_out: tuple[bool, ...], predictor: str | None
     ) -> tuple[Formula, list[int]]:
-        """(the formula for counts without those left out, the position of each of its counts among the six
-        and a 0); `left_out`: true for each of the last three counts that is not given."""
+        """(the formula for the given counts, the position of each of its features in the six counts or -1).
+
+        `left_out`: for each of the last three counts, True if it was not given.
+        """
         absent = [*compress(FEATURES[3:], left_out)]
         if 0 < len(absent) < 3:
             raise InputError(

@@ -1,4 +1,4 @@
-"""The measured domain: its limits, the part of a network that extrapolates, and remarks on that."""
+"""The measured domain: its limits, the part of a network that extrapolates, and remarks about it."""
 
 from __future__ import annotations
 
@@ -26,37 +26,39 @@ MOSTLY_SHARE = 0.8  # share of the time inside, below which a network is outside
 PASSED_OVER_SHARE = 0.01  # share of the time below which a part has no remark
 OUTSIDE_WIDENING = 2.0  # factor of the interval's width (log) outside
 UNLIKE_FACTOR = 2.0
-"""Error factor of a GPU's class of operations that was not timed and is assumed to be as on other GPUs:
-covers 90 % of networks with a class held out of the fit (docs/results/index.md). It also holds for
-networks on a CPU whose multiply-accumulates are of other kinds than the timed ones: covers 83 to 99 % of
-transformers by a fit to 30 convolutional networks, and of these by a fit to transformers, on two CPUs."""
+"""Error factor of a class of operations that was not timed on a GPU and is assumed to run as on other GPUs:
+it covers 90 % of the networks with a class held out of the fit (docs/results/index.md). On a CPU, it is
+also the factor of networks with other kinds of multiply-accumulates than the timed networks: on two CPUs it
+covers 83 to 99 % of transformers by a fit to 30 convolutional networks, and of convolutional networks by a
+fit to transformers."""
 MACS = tuple(name for name in COLUMNS if name.endswith("_macs"))
-"""The kinds of multiply-accumulates."""
+"""Names of the counts of multiply-accumulates, one for each kind."""
 NETWORK = "this network"
-"""The subject of a remark."""
+"""The default subject of a remark."""
 Place = Literal["inside", "outside", "unknown", "host-bound"]
-"""The place of a network relative to the measured range; host-bound, of a GPU that waits for its host,
-replaces inside."""
+"""The place of a network relative to the measured range. A network inside it for which a GPU waits for its
+host is "host-bound" instead."""
 _LESS = " is smaller than nearly all timed ones, so the interval is wider"
 _MORE = " has a larger batch than any measured one, so the interval is wider"
 SMALLER, LARGER = NETWORK + _LESS, NETWORK + _MORE
-"""Topics of remarks. LARGER has no slack: times of small batches do not separate the cost of weights from
-the cost of activations."""
+"""Topics of remarks. A batch that is larger at all gets the remark LARGER: times of small batches do not
+separate the cost of weights from the cost of activations."""
 UNMEASURED_FACTOR = 4.0
-"""Error factor of a kind of operation or a data type that no measured block has."""
+"""Error factor of a kind of operation, or a data type, that no measured block has."""
 
 
 def range_of(in_domain: bool | None, host_bound: bool | None) -> tuple[Place, ...]:
-    """The place of an answer, from its attributes of these names."""
+    """The place of an answer relative to the measured range, from its `in_domain` and `host_bound`."""
     if host_bound:
         return ("outside", "host-bound") if in_domain is False else ("host-bound",)
     return ("unknown" if in_domain is None else "inside" if in_domain else "outside",)
 
 
 class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The smallest ms of a step and of an operation in the table of a GPU, None if not known.
+    """The smallest times in a GPU's table, in ms: of a step, and of an operation; None if unknown.
 
-    99 in 100 of the table are longer. `most_samples`: the largest batch of a network.
+    They are first percentiles: 99 % of the times in the table are longer. `most_samples`: the largest batch
+    size in the table.
     """
 
     latency_ms: Positive | None = None
@@ -67,12 +69,12 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
         self, batch_size: int, latency_ms: float, operations: int, subject: str = NETWORK,
         with_host_ms: float | None = None,
     ) -> str:  # fmt: skip
-        """A remark on a step that is RANGE_SLACK times below the minimum, or of a larger batch than any
-        network's; "" on any other.
+        """A remark if a step is RANGE_SLACK times faster than the minimum or has a larger batch; else "".
 
-        `subject`: of the sentence, such as "a forward pass". `latency_ms`: without its host's;
-        `with_host_ms`: the time that is told, unless it is not below. A small batch gets no remark:
-        networks that take long at it are predicted as well as others (docs/explanation/intervals.md).
+        `subject`: the sentence's subject, such as "a forward pass". `latency_ms`: time without the host's;
+        `with_host_ms`: time with it, which the remark gives if it is below the minimum too. A small batch
+        gets no remark: networks that take long at it are predicted as well as others
+        (docs/explanation/intervals.md).
         """
         if self.most_samples is not None and batch_size > self.most_samples:
             at_most = f"(measured: {self.most_samples:,.0f} or less)"
@@ -97,11 +99,11 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The measured domain: kinds of operations, data types, ratios of a block's counts, its sizes.
+    """The measured domain: kinds of operations, data types, ratios of a block's counts, sizes of a block.
 
-    `ratios` and `sizes` map a name to (smallest, largest); sizes bound from above only. A network is judged
-    block by block. `minimum`: from a table of networks or of a GPU. `shares`: from a table of networks
-    alone, the largest share of each of MACS in a network's multiply-accumulates.
+    `ratios` and `sizes` map a name to (smallest, largest); a size has only an upper limit. A network is
+    judged block by block. `minimum`: from a table of networks or of a GPU's operations. `shares`: from a
+    table of networks, the largest share that each kind in MACS has of a network's multiply-accumulates.
     """
 
     kinds: frozenset[str] = frozenset()
@@ -112,10 +114,10 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     shares: dict[str, NotNegative] = {}
 
     def unlike(self, counts: np.ndarray) -> tuple[float, tuple[str, ...]]:
-        """(the sum of the parts of the shares of MACS beyond RANGE_SLACK times the largest timed share; a
-        remark if a part is large).
+        """(share of the multiply-accumulates unlike the timed networks', remarks on large parts of it).
 
-        `counts`: (COLUMNS,). Timed networks of one kind say little about another.
+        The share of each kind in MACS counts as far as it exceeds RANGE_SLACK times the largest timed
+        share: timed networks of one kind say little about another kind. `counts`: (COLUMNS,).
         """
         in_all, parts, shares = 0.0, list[str](), dict[str, Figure]()
         for name, share in shares_of(counts).items() if self.shares else ():
@@ -130,7 +132,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
         return in_all, (Remark(about, ", ".join(parts), **shares),) if parts else ()
 
     def beyond(self, counts: np.ndarray) -> np.ndarray:
-        """(blocks,) true for each block outside the range; `counts`: (blocks, FEATURES)."""
+        """(blocks,) True for each block outside the measured range; `counts`: (blocks, FEATURES)."""
         outside = np.zeros(len(counts), bool)
         ratios, sizes = measures_of(counts)
         for measure, values in (ratios | sizes).items():  # NaN is inside
@@ -139,8 +141,9 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
         return outside
 
     def unmeasured(self, graph: Graph) -> tuple[dict[int, str], dict[int, str]]:
-        """(position -> kind of an operation that no measured block has, position -> data type that was not
-        measured).
+        """(position -> kind that no measured block has, position -> data type that was not measured).
+
+        Positions are those of operations in `graph`.
         """
         kinds: dict[int, str] = {}
         dtypes: dict[int, str] = {}
@@ -160,7 +163,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     def unmeasured_remarks(
         self, kinds: Mapping[int, str], dtypes: Mapping[int, str], shares: np.ndarray
     ) -> Iterator[str]:
-        """Remarks on the operations in `unmeasured`; `shares`: (operations,) of the time."""
+        """Remarks on the operations in `unmeasured`; `shares`: (operations,) share of the time."""
         if kinds:
             names = ", ".join(sorted(set(kinds.values())))
             yield f"no measured block has {names}, {percent(float(shares[list(kinds)].sum()))} of the time"
@@ -170,9 +173,9 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def beyond_remarks(beyond: np.ndarray, names: Sequence[str], shares: np.ndarray) -> tuple[str, ...]:
-    """A remark on the blocks outside, unless they take next to no time.
+    """A remark on the blocks outside the measured range, unless they take next to no time.
 
-    `beyond`: (blocks,); `names`: of the blocks; `shares`: (blocks,) of the time.
+    `beyond`: (blocks,) True outside; `names`: of the blocks; `shares`: (blocks,) share of the time.
     """
     share = float(shares[beyond].sum())
     if share <= PASSED_OVER_SHARE:
@@ -193,8 +196,9 @@ def beyond_remarks(beyond: np.ndarray, names: Sequence[str], shares: np.ndarray)
 class Extrapolation:
     """The part of a network outside the measured range, as shares of its time.
 
-    `beyond`: larger or of other proportions; `unmeasured`: kinds and data types that were not measured;
-    `unlike`: classes known from other devices; `known`: false if the file does not say what was measured.
+    `beyond`: blocks that are larger or have other ratios of counts; `unmeasured`: kinds and data types that
+    were not measured; `unlike`: classes known only from other devices; `known`: False if the file does not
+    say what was measured.
     """
 
     beyond: float = 0.0
@@ -205,18 +209,18 @@ class Extrapolation:
 
     @property
     def share(self) -> float:
-        """The share of the time outside the domain; below NEGLIGIBLE_SHARE it does not matter."""
+        """The share of the time outside the domain; a share below NEGLIGIBLE_SHARE does not matter."""
         return self.beyond + self.unmeasured + self.unlike
 
 
 def extrapolated_half_width(
     half_width: float, extrapolation: Extrapolation, coverage: float
 ) -> float:
-    """Half width (a logarithm) of the interval of a network that is partly outside the measured range.
+    """Half width of the log interval of a network that is partly outside the measured range.
 
-    `half_width`: that of the part inside. `beyond` has OUTSIDE_WIDENING times this width, `unlike` has
-    UNLIKE_FACTOR, `unmeasured` UNMEASURED_FACTOR or more, as its share is uncertain too. The ends of the
-    parts add up, since their errors may not average out.
+    `half_width`: half width for the part inside. The part `beyond` gets OUTSIDE_WIDENING times this width,
+    `unlike` the error factor UNLIKE_FACTOR, `unmeasured` UNMEASURED_FACTOR or more, since its share is
+    uncertain too. The upper ends of the parts add up, since their errors may not average out.
     """
     if not extrapolation.share:
         return min(half_width, LARGEST)
@@ -236,19 +240,22 @@ def extrapolated_half_width(
 
 
 def fit_again(source: str) -> str:
-    """The command that fits a user's networks into a profile; `source`: that one as a command takes it."""
+    """The command that fits a user's networks into a profile; `source`: the profile's path or name."""
     return f"lolat fit {quote(source)} timed.csv --output mine.json"
 
 
 def shares_of(counts: np.ndarray) -> dict[str, float]:
-    """The share of each of MACS in a network's multiply-accumulates; `counts`: (COLUMNS,)."""
+    """The share of each kind in MACS in a network's multiply-accumulates; `counts`: (COLUMNS,)."""
     each = {name: float(counts[COLUMNS.index(name)]) for name in MACS}
     total = sum(each.values()) or 1.0
     return {name: macs / total for name, macs in each.items()}
 
 
 def measures_of(counts: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """(ratios of counts, NaN without either; sizes) of blocks; `counts`: (blocks, FEATURES)."""
+    """(ratios of blocks' counts, sizes of blocks), by name; `counts`: (blocks, FEATURES).
+
+    A ratio is NaN if one of its counts is 0.
+    """
     acts, inp, flops, traffic, weights, ops = counts.T
     elements = acts + inp + traffic
     with np.errstate(divide="ignore", invalid="ignore"):

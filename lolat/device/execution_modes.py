@@ -1,4 +1,4 @@
-"""A device in another execution mode (precision, launch, layout), on another card, or as fast as now."""
+"""A device in another execution mode (precision, launch, layout), on another card, or at today's speed."""
 
 from __future__ import annotations
 
@@ -49,29 +49,29 @@ if TYPE_CHECKING:
 
 D = TypeVar("D", bound="Device")
 MODE_WORDS = ("half", "mode", "compile", "own_networks")
-"""Keys of an environment that tell the execution mode, and the user's runs in it."""
+"""Keys of a file's environment that record the execution mode and the user's own runs in it."""
 CARD_SPREAD = 0.1
-"""Standard deviation, a logarithm, of predictions from one card to another of its chip by data sheets.
-Assumed."""
+"""Standard deviation of the log error when one card's times are predicted from another card of the same
+chip by data sheets; assumed."""
 GENERATION_SPREAD = 0.2
-"""CARD_SPREAD for a card of another generation. Median log errors of RTX 3090, 4090, 5090 and PRO 6000,
-each predicted from another, are 0.02 to 0.15 in half precision, and 0.10 to 0.27 by the usual shares of a
-data sheet; those of A100 and H100 in TF32 are 0.22 and 0.27 (10 networks, batch 128)."""
+"""CARD_SPREAD for a card of another generation. RTX 3090, 4090, 5090 and PRO 6000, each predicted from
+another one, have median log errors of 0.02 to 0.15 in half precision, and of 0.10 to 0.27 by the usual
+shares of a data sheet; A100 and H100 in TF32 have 0.22 and 0.27 (10 networks, batch 128)."""
 LAYOUT_SPREAD = 0.15
-"""Standard deviation, a logarithm, of the error of channels last predicted by the terms of channels first.
-The error of an RTX 3090 has a median of 0.00 and a spread of 0.03, that of an H100 0.14 and 0.11 (14
-networks, batch 128)."""
+"""Standard deviation of the log error when channels last is predicted by the terms of channels first. The
+error has a median of 0.00 and a spread of 0.03 on an RTX 3090, of 0.14 and 0.11 on an H100 (14 networks,
+batch 128)."""
 TIED = 1.01
-"""Precisions within this factor of the least time count as equally fast; the one with the least memory is
-chosen. A host-bound GPU takes equally long in each."""
+"""Precisions within this factor of the shortest time count as equally fast; of these the one with the least
+memory is chosen. A host-bound GPU takes equally long in all of them."""
 HALVES = frozenset(["fp16", "bf16"])
-"""Precisions of a network in half precision itself, as after `module.half()`."""
+"""Precisions of a network that is itself in half precision, as after `module.half()`."""
 ABOVE_FLOAT32 = frozenset(["float64", "complex64", "complex128"])
 """Data types of a network that are wider than float32."""
 
 
 def before_fit(file: DeviceFile) -> dict[str, Any]:
-    """The part `before` of another file; see `lolat.device.schema.Before`."""
+    """The section `before` for a file that is fitted from this one; see `lolat.device.schema.Before`."""
     document = file.document
     where = {n: v for n, v in file.recorded.items() if n in MODE_WORDS}
     kept = {n: document[n] for n in ("device", "predictors", "estimated") if n in document}
@@ -79,7 +79,7 @@ def before_fit(file: DeviceFile) -> dict[str, Any]:
 
 
 def as_before_fit(file: DeviceFile) -> DeviceFile:
-    """The file as it was before its fit in another precision, and the fitted part as its `before`."""
+    """The file as it was before it was fitted in another precision; the fitted part is its `before`."""
     before = file.document["before"]
     where = {n: v for n, v in file.recorded.items() if n not in MODE_WORDS} | before["environment"]
     parts = {"estimated": None, **before, "environment": where, "before": before_fit(file)}
@@ -92,8 +92,8 @@ def as_before_fit(file: DeviceFile) -> DeviceFile:
 def run_as(model: D, asked: RunAs) -> D:
     """The device in a precision, launch and layout (see `_in_mode`), with the host's launch overhead.
 
-    A part of `asked` that is None stays as it was. InputError if the device cannot run so or has no
-    host.
+    A field of `asked` that is None stays as it was. InputError if the device cannot run in this mode or has
+    no host.
     """
     model = _in_mode(model, asked)
     host_us = model.asked.host_us
@@ -118,11 +118,11 @@ def run_as(model: D, asked: RunAs) -> D:
 def as_now(
     model: D, spread: float, remark: Remark, ratio: float = 1.0, check: Check | None = None
 ) -> D:
-    """The device of a machine that now takes `ratio` times as long as learned; `remark` says so.
+    """The device of a machine that now takes `ratio` times as long as when it was learned.
 
-    `spread`: standard deviation, a logarithm, of the ratio over networks, which intervals take in place of
-    the machine's repeatability. `check`: the probe that found the ratio. Training, measured at another
-    time, is left out.
+    `spread`: standard deviation of the log ratio over networks, which replaces the machine's repeatability
+    in intervals. `remark`: says that times are adjusted. `check`: the probe that measured the ratio.
+    Training is dropped, since it was measured at another time.
     """
     formulas = [formula.scaled(ratio) for formula in model.predictors.values()]
     for place, formula in enumerate(formulas):
@@ -135,17 +135,17 @@ def as_now(
 
 
 def with_file(model: D, file: DeviceFile, source: str = "", profile: str = "") -> D:
-    """The device with the contents of another file, under its own names if none are given."""
+    """The device with the contents of another file; `source` and `profile` default to the device's own."""
     made = type(model)(file, source or model.source, model.label)
     made.profile, made.row = profile or model.profile, model.row
     return made
 
 
 def on_card(model: D, name: str, gpu: Gpu) -> D:
-    """The device profile of another form of a card (SXM, PCIe, more memory), of another card of the same
-    chip, or of the next generation, by their data sheets' ratios.
+    """The device profile for another card, changed by the ratios of the two data sheets.
 
-    `name`: of the form; `gpu`: its sheet.
+    The card is another form of the measured one (SXM, PCIe, more memory), another card of its chip, or one
+    of the next generation. `name`: the other card's name; `gpu`: its data sheet.
     """
     formula, measured = model.file.kernels, model.file.product
     was = find_gpu(measured) or model.file.gpu  # both by the makers' sheets
@@ -169,9 +169,9 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
 
 
 def _in_mode(model: D, asked: RunAs) -> D:
-    """The device run in a precision, a launch mode and a layout of images.
+    """The device in a precision, a launch mode and a layout of images.
 
-    A bundled profile of the same GPU measured in that mode comes first, then this device's formula changed
+    A bundled profile of the same GPU measured in that mode is preferred to this device's formula, changed
     by the GPU's data sheet. InputError if neither is possible.
     """
     launch = asked.launch
@@ -213,7 +213,7 @@ def _in_mode(model: D, asked: RunAs) -> D:
 
 
 def _impossible(model: Device, wanted: Mode) -> InputError:
-    """The error of a device that cannot be predicted in another launch, layout or precision."""
+    """The error for a launch, layout or precision in which a device cannot be predicted."""
     mode = model.file.mode
     if wanted.launch != mode.launch:
         return InputError(
@@ -240,12 +240,10 @@ def _impossible(model: Device, wanted: Mode) -> InputError:
 
 
 def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
-    """The bundled device measured in a mode nearer to the wanted one than this device's; None without."""
+    """The bundled device measured in a mode closer to `wanted` than this device's; None without one."""
 
     def fused(its: Mode) -> bool:
-        """It is fused as the wanted one, but in the other half precision on the same units, or launched
-        otherwise.
-        """
+        """True if a mode is fused as the wanted one, and equal up to the half precision and the launch."""
         as_wanted = replace(its, dtype=wanted.dtype, launch=wanted.launch)
         return its.half and its.fused == wanted.fused and as_wanted == wanted
 
@@ -265,12 +263,12 @@ def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
 
 
 LAID_OUT = frozenset([POINTWISE, CONVOLUTION, GROUPED, DEPTHWISE, BATCH_NORM, ELEMENTS])
-"""Classes of operations that a compiled network runs channels last. Of other classes eager kernels may be
-slower in that layout; a compiler writes its own kernels for either."""
+"""Classes of operations that a compiled network runs channels last. Other classes may have slower eager
+kernels in that layout; a compiler generates kernels for either layout."""
 
 
 def _as_laid_out_by_a_compiler(last: DeviceFile, first: DeviceFile) -> DeviceFile:
-    """The file of channels last; classes outside LAID_OUT have the higher bandwidth of both layouts."""
+    """The file for channels last, with classes outside LAID_OUT at the higher bandwidth of both layouts."""
     predictors = dict(last.document["predictors"])
     own, other = predictors[Roofline.name], first.document["predictors"][Roofline.name]
     classes = {
@@ -283,7 +281,7 @@ def _as_laid_out_by_a_compiler(last: DeviceFile, first: DeviceFile) -> DeviceFil
 
 
 def _changed(file: DeviceFile, kernels: Roofline, wanted: Mode) -> DeviceFile:
-    """The file with formulas changed from their mode to another one; `kernels`: its formula."""
+    """The file with its formulas changed to the mode `wanted`; `kernels`: the formula of the file."""
     # A compiler chooses the layout of images.
     wanted = replace(wanted, channels_last=wanted.channels_last and not wanted.fused)
     mode, gpu = kernels.mode, file.gpu
@@ -329,8 +327,9 @@ def _without_latencies(model: D, changes: Mapping[str, Any], asked: RunAs) -> D:
 
 
 def _asked(model: D, file: DeviceFile, asked: RunAs, before: RunAs | None = None) -> D:
-    """A device of a file in the mode that is asked for; `before`: the mode asked earlier, None: the
-    device's.
+    """The device with another file, in the mode that is asked for.
+
+    `before`: the mode asked for earlier; None for the device's own.
     """
     made = with_file(model, file)
     made.asked = asked.after(before or model.asked)
@@ -338,7 +337,7 @@ def _asked(model: D, file: DeviceFile, asked: RunAs, before: RunAs | None = None
 
 
 def check_layout(model: Device, graph: Graph) -> None:
-    """InputError if channels last were asked for, and the device or the network has no such layout."""
+    """Raise InputError if channels last is asked for and the device or the network has no such layout."""
     if not model.asked.channels_last:
         return
     mode, expected = model.file.mode, ""
@@ -355,10 +354,11 @@ def check_layout(model: Device, graph: Graph) -> None:
 
 
 def as_written(model: D, graph: Graph) -> D:
-    """The device in the network's own precision if that is half or mixed, else as it is.
+    """The device in the network's own precision if that is half or mixed; else the device as it is.
 
-    InputError if another precision was asked for, the device has no units for the network's, the network is
-    wider than float32, in which no GPU was timed, or the layout that was asked for changes nothing.
+    InputError if another precision was asked for, if the device has no units for the network's precision,
+    if the network is wider than float32 (no GPU was timed in that), or if the layout asked for changes
+    nothing.
     """
     if Roofline.name not in model.predictors:
         return model
@@ -368,7 +368,7 @@ def as_written(model: D, graph: Graph) -> D:
 
 
 def _in_its_precision(model: D, graph: Graph) -> D:
-    """See `as_written`."""
+    """The device in the network's own precision; see `as_written`."""
     dtype = run_dtype(graph) or ""
     own = None if dtype == FLOAT32 else PRECISION_OF.get(dtype)
     if dtype in ABOVE_FLOAT32:
@@ -406,11 +406,11 @@ def _in_its_precision(model: D, graph: Graph) -> D:
 def measured_models(
     name: str, asked: Callable[[Mode], bool], gpu: Gpu | None = None, origin: str | None = None
 ) -> list[tuple[Path, DeviceFile]]:
-    """The file and contents of each profile whose networks were measured on a device in an `asked` mode.
+    """(path, contents) of each profile with networks measured on a device in a mode that `asked` accepts.
 
-    `name`: the device's. `gpu`: its data sheet, if other forms of its card, other cards of its chip and,
-    for a server GPU since Hopper, others of these count too. `origin`: that of the files, None: any. The
-    nearest device comes first, float32 before half precision.
+    `name`: the device's name. `gpu`: its data sheet; if given, other forms of the card, other cards of its
+    chip and, for a server GPU since Hopper, other server GPUs since Hopper count too. `origin`: the origin
+    of the files; None for any. The nearest device comes first, float32 before half precision.
     """
     found = []
     card, chip = (None, None) if gpu is None else (card_of(gpu.name), gpu.chip)
@@ -429,10 +429,10 @@ def measured_models(
 
 
 def measured_in(model: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) -> D | None:
-    """The device measured in a mode that is `asked`, by the same framework; None without one.
+    """The device measured by the same framework in a mode that `asked` accepts; None if there is none.
 
-    Both files are of one `origin`: a bundled file never takes a user's measurements. Another card of a
-    measured chip has that chip's profile, changed by the data sheets.
+    Both files have one `origin`: a bundled file never takes a user's measurements. Another card of a
+    measured chip gets that chip's profile, changed by the data sheets.
     """
     name = model.file.product
     gpu = find_gpu(name) if model.file.other_form else None
@@ -454,7 +454,7 @@ def measured_in(model: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) 
 
 
 def in_precisions(model: D, precisions: Sequence[str]) -> Iterator[D]:
-    """The device as measured, and in each of these precisions that it has."""
+    """Yield the device as measured, then in each of these precisions that it has."""
     yield model
     for precision in precisions if Roofline.name in model.predictors else ():
         with contextlib.suppress(InputError):

@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 D = TypeVar("D", bound="Device")
 SHORTER = 0.9
-"""Another launch or layout, or no checkpointing, is offered if it takes less than this share of the time or
-price."""
+"""Another launch or layout, or training without checkpointing, is offered if it takes less than this share
+of the time or price."""
 OTHER_MODES: dict[str, dict[str, Any]] = {
     "--channels-last": {"channels_last": True},
     "--launch compiled": {"launch": COMPILED},
     "--launch graph": {"launch": GRAPH},
 }
-"""Option -> the arguments of `Device.run_as`; of one option, the value that takes the user least work comes
-first."""
+"""Option -> the arguments of `Device.run_as`. The values of one option are in order of the user's
+effort."""
 
 
 def in_fastest(model: Device, network: Graph | Analysis, question: Question) -> Prediction:
-    """The prediction of a device in its fastest precision, or in that of a network in half precision.
+    """The prediction of a device in its fastest precision; a network in half precision keeps its own.
 
-    Of precisions within TIED it is the one that needs the least memory.
+    Among precisions within TIED, the one with the least memory is chosen.
     """
     found = in_each_precision(model, network, partial(predict, network=network, question=question))
     least = min(map(sample_ms, found))
@@ -55,14 +55,14 @@ def in_fastest(model: Device, network: Graph | Analysis, question: Question) -> 
 
 
 def _called_as(model: D, run: D) -> D:
-    """The device `run` under the names of `model`."""
+    """The device `run`, shown under the names of `model`."""
     made = copy(run)
     made.label, made.row = model.label, model.row
     return made
 
 
 def faster_precision(prediction: Prediction) -> Prediction | None:
-    """The prediction of a GPU in its fastest precision; None if none is faster by more than TIED."""
+    """The prediction of a GPU in its fastest precision; None unless it is faster by more than TIED."""
     query = prediction.query
     if prediction.predictor != Roofline.name:
         return None
@@ -72,9 +72,9 @@ def faster_precision(prediction: Prediction) -> Prediction | None:
 
 
 def precision_words(prediction: Prediction, at: str = "") -> str:
-    """A remark that a GPU has a faster precision, if none was asked for; else "".
+    """A remark that a GPU has a faster precision, if the user asked for none; else "".
 
-    `at`: words on the batch size, behind the time.
+    `at`: words on the batch size, which follow the time.
     """
     query = prediction.query
     if prediction.launch is None or query.model.asked.precision or query.fastest_of:
@@ -86,9 +86,10 @@ def precision_words(prediction: Prediction, at: str = "") -> str:
 
 
 def in_other_modes(predictions: Sequence[Prediction]) -> dict[str, list[Prediction]]:
-    """Option of OTHER_MODES -> the predictions of several devices with it, without GPUs that cannot run so.
+    """Option of OTHER_MODES -> the predictions of several devices with this option.
 
-    Devices that are no GPU are unchanged. The dict is empty unless there is a GPU and all run eager.
+    GPUs that cannot run in that mode are left out; devices other than GPUs are unchanged. The dict is empty
+    unless there are GPUs and all of them run eager.
     """
     launches, devices = {p.launch for p in predictions}, {p.row_name for p in predictions}
     if launches - {None} != {EAGER} or len(devices) < 2:
@@ -97,7 +98,7 @@ def in_other_modes(predictions: Sequence[Prediction]) -> dict[str, list[Predicti
 
 
 def in_mode(predictions: Sequence[Prediction], option: str) -> list[Prediction]:
-    """The predictions with an option of OTHER_MODES, without GPUs that cannot run so."""
+    """The predictions with an option of OTHER_MODES; GPUs that cannot run in that mode are left out."""
     found = []
     for p in predictions:
         with suppress(InputError):
@@ -106,9 +107,10 @@ def in_mode(predictions: Sequence[Prediction], option: str) -> list[Prediction]:
 
 
 def _in_mode(prediction: Prediction, asked: dict[str, Any]) -> Prediction:
-    """The prediction of a GPU in another launch or layout, under its name; unchanged for another device.
+    """The prediction of a GPU in another launch or layout, with the same name; unchanged without a GPU.
 
-    A GPU in its fastest precision takes the fastest one in this mode. InputError if it cannot run so.
+    If the GPU was predicted in its fastest precision, the fastest in this mode is chosen anew. InputError
+    if the GPU cannot run in this mode.
     """
     query = prediction.query
     if prediction.launch is None:
@@ -126,8 +128,9 @@ def _in_mode(prediction: Prediction, asked: dict[str, Any]) -> Prediction:
 
 
 def clearly_least(found: Iterable[A | None], value: Callable[[A], float], most: float) -> A | None:
-    """The first of `found` whose value is clearly less than `most`, or a later one clearly less than that;
-    None if there is none.
+    """The last item that is clearly less than `most` and than the best item before it; None without one.
+
+    Clearly less: its value is below SHORTER times the other value.
     """
     best = None
     for one in found:  # a CUDA graph, more work than a compiler, has to be faster than it
@@ -139,8 +142,9 @@ def clearly_least(found: Iterable[A | None], value: Callable[[A], float], most: 
 def in_better_modes(
     found: Sequence[tuple[str, A]], value: Callable[[tuple[str, A]], float], most: float
 ) -> Iterator[tuple[str, A]]:
-    """Yield the clearly best layout and the clearly best launch of `found`; see `OTHER_MODES`,
-    `clearly_least`.
+    """Yield the clearly best layout and the clearly best launch among `found`.
+
+    `found`: (option of OTHER_MODES, answer); see `clearly_least`.
     """
     for argument in ("channels_last", "launch"):
         among = (one for one in found if argument in OTHER_MODES[one[0]])
@@ -150,15 +154,15 @@ def in_better_modes(
 
 
 def remedy_words(better: Prediction, words: str) -> str:
-    """A remedy: the `words` on a prediction in the fastest precision, and the option."""
+    """A remedy: the fastest precision, what it achieves (`words`), and the option that asks for it."""
     return f"in {better.precision} {words} ({arg('precision')} best)"
 
 
 def in_each_precision(model: D, network: Graph | Analysis, ask: Callable[[D], A]) -> list[A]:
-    """The answers of a device as measured and in each of its precisions, with the layout asked for. A
-    network in half precision has one answer, in that precision.
+    """The answers of a device as measured and in each of its precisions, with the layout asked for.
 
-    InputError if there is none.
+    A network in half precision has one answer, in its own precision. InputError if no precision is
+    possible.
     """
     if run_dtype(analyze(network).graph) in (FLOAT16, BFLOAT16):
         return [ask(model)]

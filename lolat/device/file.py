@@ -1,7 +1,7 @@
 """The JSON file of a device: reading, writing, and its sections (`lolat.device.schema` checks it).
 
-A document stays as it is, so that keys of a later minor version survive; `DeviceFile` has its parts as
-structs.
+The document is kept as it is, so that keys of a later minor version survive; `DeviceFile` offers its parts
+as structs.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ OF_TRAINING = "training"
 OF_LANGUAGE_MODELS = "operations of language models"
 MODEL_PARTS = (OF_INFERENCE, OF_TRAINING, OF_LANGUAGE_MODELS)
 QuestionKind = Literal["language models", "networks", "layers", "training", "spaces"]
-"""A kind of question that a file may answer; layers: the file was fitted to the single layers of 2018."""
+"""A kind of question that a file can answer. "layers": the file was fitted to single layers, as Justus et
+al. (2018) timed them."""
 UNKNOWN = "unknown"  # the name of an unnamed device
 
 # ---- Reading and writing
 
 
 def read(path: AnyPath) -> DeviceFile:
-    """Parse and `validate` the profile at `path`. ModelFileError if it cannot be read or is no profile.
+    """Parse and `validate` the profile at `path`; ModelFileError if it cannot be read or is not a profile.
 
-    A file that has not changed is parsed once, so nothing inside the document may be changed.
+    An unchanged file is parsed only once, so callers must not modify the document.
     """
     mark = (0, 0, 0)
     with contextlib.suppress(OSError, ValueError):  # `read_json` says it
@@ -57,7 +58,7 @@ def read(path: AnyPath) -> DeviceFile:
 
 @lru_cache(maxsize=256)
 def _read_once(path: str, mark: tuple[int, int, int]) -> DeviceFile:
-    """See `read`; `mark` changes when the file does."""
+    """Read a profile, cached by `path` and `mark`; `mark` changes whenever the file does. See `read`."""
     hint = "`lolat learn cpu` makes one, `lolat models` lists those there are"
     document = schema.with_present_keys(read_json(path, "expected a device profile", hint=hint))
     schema.validate(document, shown_path(relative_path(path)))
@@ -67,10 +68,10 @@ def _read_once(path: str, mark: tuple[int, int, int]) -> DeviceFile:
 def readable_models(
     wanted: Callable[[str], bool] = bool,
 ) -> Iterator[tuple[str, Path, str, DeviceFile]]:
-    """The device profiles as `list_models` has them, and their contents; without those that `read` refuses.
+    """Yield (name, path, origin, contents) of each readable profile in `list_models`.
 
-    `wanted`: True for a name whose file is opened. A damaged file does not refuse a question about another
-    one. Raises InputError as `list_models`.
+    `wanted`: True for a name whose file should be opened. A damaged file is left out, so that it does not
+    stop questions about other profiles. InputError as in `list_models`.
     """
     for name, path, where in list_models():
         if wanted(name):
@@ -79,7 +80,7 @@ def readable_models(
 
 
 def write(path: AnyPath, document: Mapping[str, Any]) -> None:
-    """`validate` a document and write it whole or not at all; raises as `validate` and `write_bytes` do."""
+    """Validate a document and write it atomically; raises as `schema.validate` and `write_bytes` do."""
     source = shown_path(path)
     schema.validate(document, source)
     write_bytes(path, to_json(document, source).encode("ascii"))
@@ -89,22 +90,22 @@ def write(path: AnyPath, document: Mapping[str, Any]) -> None:
 
 
 class DeviceFile(Hardware):
-    """The file of a device: its parts as structs.
+    """The file of a device, with its parts as structs.
 
     - `document`: the JSON, with the keys of a later minor version.
     - `name`: the profile's name.
     - `device`: the device's name, with its execution mode in brackets.
-    - `formulas`: name -> formula, of those that this version knows.
-    - `kernels`: the formula by operation; None without it.
+    - `formulas`: name -> formula, for the formulas that this version knows.
+    - `kernels`: the roofline formula; None without one.
     - `domain`: the range of the measurements.
     - `default`: the name of the default formula; "" without latencies.
-    - `other_form`: the remark on the card that was measured instead.
-    - `estimated`: the reason why times are estimates in the file's precision: a data sheet
+    - `other_form`: a remark on the card that was measured in place of the device; else None.
+    - `estimated`: the reason why times in the file's precision are estimates: a data sheet
       (`execution_modes`), own networks in another precision (`fitting.refined`), or rows that were probably
       timed in TF32 (`fitting.from_tables`).
-    - `warnings`: the remarks that the file was made with.
+    - `warnings`: the remarks made when the file was made.
     - `training`, `epochs`, `llm`: the sections of `lolat.training.measured`, `lolat.training.epochs` and
-      `lolat.llm.gpu`; None without them.
+      `lolat.llm.gpu`; None if the file lacks them.
     - `spaces`: name -> search space.
     - `recorded`: the environment as written, for `lolat.microbench.environment`.
 
@@ -118,7 +119,7 @@ class DeviceFile(Hardware):
         changes: tuple[Remark, ...] = (),
         check: Check | None = None,
     ) -> None:
-        """`document`: that of a valid file."""
+        """`document`: the contents of a valid file."""
         self.document, self.changes, self.check = document, changes, check
         self.name: str = document["name"]
         self.has_latencies = "predictors" in document
@@ -143,21 +144,21 @@ class DeviceFile(Hardware):
         super().__init__(self.device.partition(" (")[0], where)
 
     def but(self, **parts: Any) -> DeviceFile:
-        """The file with other parts; those that are None are left out."""
+        """A copy with the given parts replaced; a part that is None is removed."""
         every = {**self.document, **parts}
         parts = {name: part for name, part in every.items() if part is not None}
         return DeviceFile(parts, self.changes, self.check)
 
     def changed(self, remark: Remark, check: Check | None = None) -> DeviceFile:
-        """The file with a further remark in `changes`, and with the check that found it, if any."""
+        """A copy with another remark in `changes`, and with the check that led to it, if any."""
         return DeviceFile(self.document, (*self.changes, remark), check or self.check)
 
     def called(self, product: str | None) -> str:
-        """The device's name with another product; None keeps its own. The brackets stay."""
+        """The device's name with another product in it (None: its own); the mode in brackets stays."""
         return (product or self.product) + self.device.removeprefix(self.product)
 
     def with_formulas(self, *formulas: Formula) -> DeviceFile:
-        """The file in which these formulas replace those with the same names."""
+        """A copy in which these formulas replace the formulas of the same names."""
         changed = {formula.name: formula.to_dict() for formula in formulas}
         return self.but(predictors=self.document["predictors"] | changed)
 
@@ -179,7 +180,7 @@ class DeviceFile(Hardware):
 
     @property
     def has_tf32(self) -> bool:
-        """True if float32 convolutions run in TF32, PyTorch's default on GPUs that have it."""
+        """True if float32 convolutions run in TF32, which is PyTorch's default on GPUs that support it."""
         kernels = self.kernels
         if kernels is None or kernels.mode.dtype != FLOAT32:
             return False
@@ -187,7 +188,7 @@ class DeviceFile(Hardware):
 
     @property
     def is_measured(self) -> bool:
-        """True if anything was measured on the device in the precision of the file."""
+        """True if something was measured on the device itself, in the precision of the file."""
         is_by_sheet = self.other_form is not None or self.estimated is not None
         return not is_by_sheet and (self.kernels is None or bool(self.kernels.measured))
 
@@ -199,11 +200,11 @@ class DeviceFile(Hardware):
 
     @property
     def timed_batches(self) -> tuple[int, int] | None:
-        """The smallest and the largest batch size of timed networks; None without, or if not known."""
+        """The smallest and the largest batch size of timed networks; None without any, or if unknown."""
         return self.batch_sizes if self.environment.fitted_on.networks else None
 
     def errors(self, predictor: str) -> dict[str, float]:
-        """Errors of a formula on held-out networks, else on held-out points, else on its own points."""
+        """Relative errors of a formula: on held-out networks, else on held-out points, else on its own."""
         errors = self.document["predictors"][predictor].get("error", {})
         kinds = ("networks_left_out", "left_out", "fitted")
         figures: Mapping[str, float | None] = next(
@@ -213,7 +214,7 @@ class DeviceFile(Hardware):
 
     @property
     def loaded(self) -> Remark | None:
-        """A remark on times that include the load of other programs; None if the machine was idle."""
+        """A remark if other programs ran during the measurements, which lengthens the times; else None."""
         others = self.noise.others
         if others <= schema.OTHERS:
             return None
@@ -225,29 +226,29 @@ class DeviceFile(Hardware):
 
     @property
     def notes(self) -> list[str]:
-        """All remarks on a device: on data sheets, and those that its file was made with."""
+        """All remarks on a device: on data sheets, and the remarks made when its file was made."""
         return [*filter(None, (self.other_form, self.estimated)), *self.warnings]
 
     # ---- Other sections
 
     @property
     def sections(self) -> dict[str, Any]:
-        """The sections besides the latencies of inference."""
+        """The sections other than the latencies of inference."""
         return {name: self.document[name] for name in schema.SECTIONS if name in self.document}
 
     @property
     def epochs_mode(self) -> Mode | None:
-        """The execution mode of the timed epochs, by default float32; None without them."""
+        """The execution mode of the timed epochs, float32 by default; None without timed epochs."""
         return None if self.epochs is None else msgspec.convert(self.epochs.get("mode") or {}, Mode)
 
     @property
     def served_on(self) -> schema.ServedOn | None:
-        """The GPU and the framework of the language models; None without them."""
+        """The GPU and the framework of the section on language models; None without that section."""
         return None if self.llm is None else msgspec.convert(self.llm, schema.ServedOn)
 
     @property
     def knows(self) -> list[str]:
-        """The sections in words."""
+        """The sections of the file in words."""
         known = {
             OF_INFERENCE: self.has_latencies,
             "training, measured": self.training is not None,
@@ -280,7 +281,7 @@ class DeviceFile(Hardware):
 
 
 def new_document(name: str, device: str, environment: Mapping[str, Any]) -> dict[str, Any]:
-    """A profile of a device, without sections."""
+    """A new profile of a device, without any section."""
     return {
         "schema": schema.SCHEMA,
         "version": schema.FORMAT_VERSION,
@@ -297,9 +298,9 @@ def add_sections(path: AnyPath, sections: Mapping[str, Any], device: str | None 
 
 
 def merged(path: AnyPath, own: DeviceFile) -> DeviceFile:
-    """The file `own`, with the sections that it lacks from the file at `path`.
+    """The file `own`, completed by the sections that only the file at `path` has.
 
-    InputError if the file is of another device, ModelFileError if it is no profile.
+    InputError if that file is of another device, ModelFileError if it is not a profile.
     """
     if not Path(path).exists():
         return own

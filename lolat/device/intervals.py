@@ -1,6 +1,7 @@
-"""Intervals of predictions: conformal, from held-out points. Errors of more operations average out.
+"""Intervals of predictions: conformal, from held-out points.
 
-docs/explanation/intervals.md says what they promise.
+The more operations a network has, the more their errors average out. docs/explanation/intervals.md says
+what the intervals promise.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from lolat.parameters import COVERAGE, PARAMETERS
 
 STEEPEST = 0.5  # the exponent at which errors of operations are independent
 OTHER_NETWORKS = 1.3
-"""Errors of other networks' blocks over errors of held-out predefined blocks, similar to blocks in the fit.
-OTHER_NETWORKS and STEEP were chosen on the development split of the zoo (docs/results/index.md)."""
+"""Errors on blocks of other networks / errors on held-out predefined blocks, which are similar to blocks in
+the fit. OTHER_NETWORKS and STEEP were chosen on the development split of the zoo (docs/results/index.md).
+"""
 LEAST_REST = 0.25  # of the variance of networks, whatever the fit's own
 STEEP = 4  # exponent of the transition from a block's interval to a network's
 LARGEST = 100.0  # largest half width, a logarithm, whose factor a float holds
@@ -28,9 +30,9 @@ Operations = Annotated[float, msgspec.Meta(ge=1.0, le=MOST)]
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """The scale of errors by the number of operations n, as a device file has it.
+    """The scale of errors as a function of the number of operations n; part of a device file.
 
-    `s(n) = (n / sqrt(low * high)) ** -exponent`, with n clipped to `ops`, low .. high. `scores`:
+    `s(n) = (n / sqrt(low * high)) ** -exponent`, with n clipped to `ops`, the pair (low, high). `scores`:
     |residual| / s(n) of points held out of the fit.
     """
 
@@ -40,12 +42,12 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class NetworkErrors(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Errors of networks of `count` families, each family held out of the fit.
+    """Errors on networks of `count` families, each family held out of the fit.
 
-    `ops`: the lowest decile of their operations; `spread`: root mean square of log(measured / predicted). A
-    family, whose errors are alike, is one degree of freedom of Student's t. `changes`: relative changes of
-    the coefficients when single blocks or networks are left out of the fit. `typical`: the variance that
-    these changes give the median network.
+    `ops`: the lowest decile of the networks' numbers of operations; `spread`: root mean square of
+    log(measured / predicted). Errors within a family are alike, so a family is one degree of freedom of
+    Student's t. `changes`: relative changes of the coefficients when single blocks or networks are left out
+    of the fit. `typical`: the variance that these changes cause for the median network.
     """
 
     ops: NotNegative
@@ -55,9 +57,10 @@ class NetworkErrors(msgspec.Struct, frozen=True, omit_defaults=True):
     typical: NotNegative = 0.0
 
     def deviation(self, terms_ms: Mapping[str, float] | None = None) -> float:
-        """The standard deviation of another network's log error; `terms_ms`: its time by terms.
+        """The standard deviation of another network's log error; `terms_ms`: its time in ms, by term.
 
-        The variance is that of the fit, the squared changes of its time, and one for all networks.
+        The variance is a constant for all networks, plus the squared changes of the network's time when
+        blocks are left out of the fit.
         """
         terms_ms = terms_ms or {}
         if not (whole := sum(terms_ms.values())) or not self.changes:
@@ -71,9 +74,9 @@ class NetworkErrors(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Errors of a formula on points held out of its fit, from which intervals are made.
+    """Errors of a formula on points held out of its fit; intervals are made from them.
 
-    `residuals`: log(measured / predicted); `interval`: their scale; `networks`: errors of whole networks;
+    `residuals`: log(measured / predicted); `interval`: their scale; `networks`: errors on whole networks;
     `elsewhere`: the additional standard deviation of the log error on another host or framework version.
     """
 
@@ -89,12 +92,12 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         floor: float = 0.0,
         terms_ms: Mapping[str, float] | None = None,
     ) -> float:
-        """Half width, a logarithm, of the interval for `ops` operations; `terms_ms`: the time by terms.
+        """Half width of the log interval for `ops` operations; `terms_ms`: the time in ms, by term.
 
-        Without held-out networks it is the half width of a block. With them it goes from OTHER_NETWORKS
-        times that at one operation to the half width of a network at `networks.ops`. It is at least
-        `floor`, the relative noise floor. InputError for a coverage outside (0, 1) or too high for the
-        number of points.
+        Without held-out networks it is the half width for a block. With held-out networks it moves from
+        OTHER_NETWORKS times a block's half width, at one operation, to a network's half width at
+        `networks.ops`. It is at least `floor`, the relative noise floor. InputError for a coverage outside
+        (0, 1) or too high for the number of points.
         """
         scale = self.interval or Interval(scores=self.residuals)
         half = conformal_quantile(scale.scores, coverage)
@@ -114,7 +117,7 @@ def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
     """The ceil((n + 1) * coverage)-th smallest of n |residuals| (or scores) of held-out points.
 
     Exchangeable new points are within it with probability >= coverage (Vovk et al. 2005; scores divided by
-    a scale: Lei et al. 2018). InputError if n points cannot give that coverage.
+    a scale: Lei et al. 2018). InputError if n points are too few for the coverage.
     """
     PARAMETERS["coverage"].check(coverage)
     n = len(residuals)
@@ -139,14 +142,14 @@ def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
 
 
 SHARED_ERROR = 0.7
-"""The part of the narrower error's variance that two GPUs share: the largest multiple of 0.1 with which the
-90 % intervals of ratios contain 90 % on every pair of timm's GPUs (docs/results/index.md)."""
+"""The fraction of the smaller error variance that two GPUs share: the largest multiple of 0.1 for which the
+90 % intervals of ratios cover 90 % on every pair of timm's GPUs (docs/results/index.md)."""
 
 
 def ratio_half_width(one: float, other: float, are_alike: bool) -> float:
-    """The half width of the ratio of two times from theirs; all are logarithms.
+    """The half width of the log interval of a ratio of two times; `one`, `other`: half widths of the times.
 
-    `are_alike`: the errors have SHARED_ERROR in common, which cancels in a ratio. Otherwise they are
+    `are_alike`: True if the errors share the fraction SHARED_ERROR, which cancels in a ratio; else they are
     independent.
     """
     half = math.hypot(one, other)
@@ -156,9 +159,10 @@ def ratio_half_width(one: float, other: float, are_alike: bool) -> float:
 
 
 def chance_of_less(one: float, other: float, half_width: float, coverage: float) -> float | None:
-    """The chance that `one` is the smaller of two values; None if the interval of their ratio is not known.
+    """The probability that `one` is the smaller of two values; None if their ratio's interval is unknown.
 
-    `half_width`: of that interval, a logarithm, with its `coverage`; log errors are taken as normal.
+    `half_width`, `coverage`: half width and coverage of the log interval of the ratio; log errors are taken
+    to be normal.
     """
     if half_width == math.inf:
         return None
@@ -171,27 +175,27 @@ def chance_of_less(one: float, other: float, half_width: float, coverage: float)
 
 
 def interval_around(ms: float, half_width: float | None) -> tuple[float, float] | None:
-    """The interval around a time in ms; `half_width`: a logarithm; None without one."""
+    """(low, high) ms around a time; `half_width`: half width of the log interval; None without one."""
     return None if half_width is None else (ms * math.exp(-half_width), ms * math.exp(half_width))
 
 
 def normal_quantile(coverage: float) -> float:
-    """The |z| that a standard normal variable stays within, with probability `coverage`."""
+    """The z for which a standard normal variable lies in [-z, z] with probability `coverage`."""
     from statistics import NormalDist  # late: a tenth of the time to import LoLat
 
     return NormalDist().inv_cdf((1.0 + coverage) / 2.0)
 
 
 FACTOR_QUANTILE = 1.6448536269514722
-"""`normal_quantile(0.9)`: an assumed error factor holds with a probability of 90 %."""
+"""`normal_quantile(0.9)`: assumed error factors hold with a probability of 90 %."""
 
 
 @cache
 def t_quantile(coverage: float, freedom: int) -> float:
-    """The |t| that Student's t of `freedom` degrees stays within, with probability `coverage`.
+    """The t for which Student's t with `freedom` degrees lies in [-t, t] with probability `coverage`.
 
-    It is found by bisection of the finite series (Abramowitz and Stegun 1964, 26.7.3 and 4); from 100
-    degrees on the normal quantile, less than 1 % narrower at 90 %.
+    It is found by bisection of the finite series (Abramowitz and Stegun 1964, 26.7.3 and 4). From 100
+    degrees on it is the normal quantile, which is less than 1 % smaller at 90 %.
     """
     if freedom >= 100:
         return normal_quantile(coverage)
@@ -212,7 +216,7 @@ def t_quantile(coverage: float, freedom: int) -> float:
 
 
 def as_dict(section: msgspec.Struct) -> dict[str, Any]:
-    """A struct as a profile has it."""
+    """A struct as a dict for a profile's JSON."""
     document: dict[str, Any] = msgspec.json.decode(
         msgspec.json.encode(section, order="deterministic")
     )
@@ -220,5 +224,5 @@ def as_dict(section: msgspec.Struct) -> dict[str, Any]:
 
 
 def logarithms(ops: np.ndarray | float, low: float, high: float) -> np.ndarray:
-    """Logarithms of the clipped operations, 0 in the middle of the range."""
+    """Logarithms of the numbers of operations, clipped to (low, high); 0 in the middle of this range."""
     return np.log(np.clip(ops, low, high)) - 0.5 * math.log(low * high)

@@ -1,4 +1,4 @@
-"""The largest batch that fits in a device's memory and keeps a limit of time."""
+"""The largest batch that fits in a device's memory and keeps a time limit."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def largest_batch(
     model: Device, analysis: Analysis, question: Question,
     predict: Callable[[Device, Analysis, Question], Timed],
 ) -> int:  # fmt: skip
-    """The largest batch that fits in memory and keeps the question's limit, or 1 if none keeps it.
+    """The largest batch size that fits in memory and keeps the question's limit; 1 if none keeps it.
 
-    InputError if the memory is not known, AnswerIsNo if not even one sample fits.
+    InputError if the memory is unknown, AnswerIsNo if not even one sample fits.
     """
     mode = model.file.mode
     has, limit = model.file.available_bytes, question.max_ms
@@ -44,18 +44,18 @@ def largest_batch(
 
 
 NEXT_SMALLER = 0.9
-"""Factor from a tried number to the next smaller one."""
+"""Factor from one tried number to the next smaller number."""
 
 
 def last_within(
     keeps: Callable[[int, bool], bool | None], most: int, start: int, sure: bool
 ) -> int:
-    """The largest of 1 ... `most` that keeps a limit of time; 0 if none does.
+    """The largest of the numbers 1 ... `most` that keeps a time limit; 0 if none does.
 
     `keeps(n, sure)`: True if n keeps the limit by its latency or, if `sure`, by the upper end of its
-    interval; None if n is refused, at either end. Latencies grow with n, so bisection from `start` finds
-    the last one. Upper ends may fall, because intervals are wide below the measured range; they are tried
-    from the last number down.
+    interval; None if n cannot be asked, as a number that is too small or too large. Latencies grow with n,
+    so bisection from `start` finds the last n that keeps the limit. Upper ends may shrink as n grows,
+    because intervals are wide below the measured range; they are tried from that n downward.
     """
     if keeps(start, False):
         numbers = range(most + 1)
@@ -73,7 +73,7 @@ def last_within(
 
 
 def no_memory(device: str) -> InputError:
-    """The error of batch size "auto" on a device whose memory is not known."""
+    """The error for batch size "auto" on a device whose memory is unknown."""
     return InputError(
         f"{arg('batch_size')} {AUTO}: the memory of {plain(device)} is not known; expected a batch size, "
         f"or {arg('memory_gib')} where a command has it",

@@ -1,4 +1,4 @@
-"""Limits of a time or a rate, and the word for whether a prediction keeps them."""
+"""Limits on a time or a rate, and the verdict whether a prediction keeps them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 NO_PRICE = "no price"
 VERDICTS = ("yes", "likely", "unlikely", NO_PRICE, "not known", "no")
-"""The words on a limit, the best first."""
+"""The verdicts on a limit, the best first."""
 
 
 def within_limit(
     time: float, interval: tuple[float, float] | None, limit: float, sure: bool = False
 ) -> str:
-    """The word for a limit: "yes" if the whole interval keeps it, "likely" if the time does, else
-    "unlikely" or "no". Times and limit have one unit.
+    """The verdict on a time limit: "yes", "likely", "unlikely" or "no".
 
-    `sure`: only the whole interval counts.
+    "yes" if the whole interval keeps the limit, "likely" if the time does, "unlikely" if only a part of the
+    interval does. Times and limit have one unit. `sure`: anything but "yes" is "no".
     """
     low, high = interval or (time, math.inf)
     if high <= limit:
@@ -36,7 +36,7 @@ def within_limit(
 
 
 class Timed(Protocol):
-    """A latency in ms and its interval, None if that is not known."""
+    """A latency in ms and its interval; the interval is None if it is unknown."""
 
     @property
     def latency_ms(self) -> float: ...  # noqa: D102
@@ -47,9 +47,9 @@ class Timed(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a prediction: the longest time of a batch in ms, and the fewest samples per second.
+    """Limits on a prediction: the longest time of a batch in ms, and the fewest samples per second.
 
-    `sure`: the upper end of the interval must keep them.
+    `sure`: True if the upper end of the interval must keep the limits, not only the latency.
     """
 
     max_ms: float | None = None
@@ -61,7 +61,7 @@ class Limits:
 
     @property
     def words(self) -> str:
-        """The limits as words behind a noun: "within 33 ms", "that keeps 30 samples/s"."""
+        """The limits as words that follow a noun: "within 33 ms", "that keeps 30 samples/s"."""
         if self.min_samples_per_s is None:
             return f"within {self.max_ms:g} ms"
         within = "" if self.max_ms is None else f"{self.max_ms:g} ms and "
@@ -69,18 +69,18 @@ class Limits:
 
     @property
     def heading(self) -> str:
-        """The limits as the head of a column: "<= 33 ms, >= 30 samples/s"; "" without one."""
+        """The limits as the heading of a column: "<= 33 ms, >= 30 samples/s"; "" without limits."""
         parts = {"<= {:g} ms": self.max_ms, ">= {:g} samples/s": self.min_samples_per_s}
         return ", ".join(words.format(limit) for words, limit in parts.items() if limit is not None)
 
     def longest_ms(self, batch_size: int) -> float:
-        """The longest time of a batch that keeps the limits."""
+        """The longest time in ms that a batch may take."""
         rate = self.min_samples_per_s
         by_rate = math.inf if rate is None else 1e3 * batch_size / rate
         return min(by_rate, math.inf if self.max_ms is None else self.max_ms)
 
     def kept(self, prediction: Prediction) -> str:
-        """`within_limit` of a prediction; "no" if it does not fit."""
+        """The verdict of `within_limit` on a prediction; "no" if the network does not fit in memory."""
         if prediction.fits is False:
             return "no"
         longest = self.longest_ms(prediction.batch_size)
@@ -91,7 +91,7 @@ NO_LIMITS = Limits()
 
 
 def end_ms(prediction: Timed, sure: bool) -> float:
-    """The latency, or if `sure` the upper end of its interval; InputError without an interval."""
+    """The latency in ms, or if `sure` the upper end of its interval; InputError without an interval."""
     if not sure:
         return prediction.latency_ms
     if prediction.interval_ms is None:

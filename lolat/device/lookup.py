@@ -1,4 +1,4 @@
-"""The device profile that a user names: the search for its file, and advice where there is none."""
+"""Finding the file of the device profile that a user names, and advice if there is none."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _KINDS = "CPUs, and GPUs by NVIDIA and AMD, such as epyc-2t, rtx-4090, h100 and 
 
 
 def find_model(name: str, others: Callable[[], Iterable[str]] = tuple) -> Path:
-    """The file of the device profile that a user means by `name`; it is not opened.
+    """The path of the device profile that a user means by `name`; the file is not opened.
 
-    `local` is the one learned last on this machine. Otherwise `name` is a file, a local or bundled profile
-    (letter case is ignored), or a file without its `.json`. The last comes last, so that no file here hides
-    a bundled profile. ModelFileError for an unknown name; it suggests a similar name, also one from
+    `local` is the profile learned last on this machine. Any other name is, in this order: a file, a local
+    or bundled profile (letter case is ignored), a file without its suffix `.json`. That order keeps a file
+    from hiding a bundled profile. ModelFileError for an unknown name; it suggests a similar name, also from
     `others`, or lists all profiles.
     """
     if name == LOCAL:
@@ -54,7 +54,7 @@ def find_model(name: str, others: Callable[[], Iterable[str]] = tuple) -> Path:
 
 
 def shortest_name(path: AnyPath) -> str:
-    """The shortest name of a device profile for a command: `local`, a name, or the path."""
+    """The shortest argument for a device profile in a command: `local`, its name, or its path."""
     here = Path(path).resolve()
     for name in (LOCAL, here.stem):
         with contextlib.suppress(LolatError):  # none was learned yet, or its folder is not known
@@ -82,7 +82,7 @@ ANOTHER = "`lolat fit` takes the times or the data sheet of another"
 
 
 def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str, str]:
-    """The reason why no device profile has this name, and what is expected."""
+    """(the reason why no device profile has this name, a suggestion what to give instead)."""
     if "," in name:
         return (
             "no such device, and one device is expected here",

@@ -1,4 +1,4 @@
-"""Predict a network: a formula on the counts of its blocks, an interval, remarks."""
+"""Predicting a network: a formula applied to the counts of its blocks, an interval, and remarks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def predict(model: Device, network: Graph | Analysis, question: Question) -> Prediction:
-    """Predict one forward pass of a network, in half precision if the network is.
+    """Predict one forward pass of a network; a network in half precision is predicted in that precision.
 
     InputError for an impossible batch size, predictor or coverage.
     """

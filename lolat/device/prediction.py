@@ -1,4 +1,4 @@
-"""A prediction: a latency, its interval, its blocks, its words and its limits."""
+"""A prediction: a latency, its interval, its blocks, and both in words."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ CALL = "call"
 MEMORY = "memory"
 NOTHING = "nothing"
 CLOSE = 0.1
-"""Error of estimated memory, as a share: the largest against torchtitan (benchmarks/training_decoders.py).
-"""
+"""Relative error of estimated memory: the largest error against torchtitan
+(benchmarks/training_decoders.py)."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """The question of a prediction: the latency of `graph` on the device `model`.
+    """The question that a prediction answers: the latency of `graph` on the device `model`.
 
-    `fastest_of`: the device whose fastest precision `model` is in; None: `model` was asked.
-    `spec`: the network as the user gave it, None for a graph; `coverage`: None for the default; `reader`:
-    a function that reads the network at another resolution, None: `spec` tells how.
+    `fastest_of`: the device, if `model` is that device in its fastest precision; else None. `spec`: the
+    network as the user gave it, None for a graph; `coverage`: None for the default; `reader`: a function
+    that reads the network at another resolution, None if `spec` suffices for that.
     """
 
     model: Device
@@ -64,25 +64,25 @@ class Query:
 
     @property
     def network(self) -> str:
-        """The network as a command takes it, or the name of its graph."""
+        """The network as an argument of a command, or else the name of its graph."""
         if isinstance(self.spec, (str, os.PathLike)):
             return os.fspath(self.spec)
         return self.graph.name
 
     @property
     def title(self) -> str:
-        """The network's name for a heading; of a function with its file: "own.py:net"."""
+        """The network's name in a heading; a function is named with its file: "own.py:net"."""
         name = self.graph.name
         return title_of(self.network, name) if ":" in self.network else name
 
     @property
     def at_size(self) -> AtSize | None:
-        """Read the network again at another resolution; None if it has one size only."""
+        """A function that reads the network at another resolution; None if it has one size only."""
         return self.reader or at_size(self.graph if self.spec is None else self.spec)
 
     @property
     def arguments(self) -> str | None:
-        """MODEL NETWORK of a command, and the options that were given; None for an object of Python."""
+        """MODEL NETWORK and the options of a command; None for a network that is a Python object."""
         if not isinstance(self.spec, (str, os.PathLike)):
             return None
         asked_of = f"{quote(plain(self.model.label))} {quote(plain(self.network))}"
@@ -92,9 +92,9 @@ class Query:
 
 @dataclass(frozen=True)
 class BlockPrediction:
-    """A block of a network: its time, its share of the network's, its main cost, ms of each term.
+    """A block of a network: its time in ms, share of the network's time, main cost, and ms of each term.
 
-    `block`: its label, as `--block` takes it; `description`: the kinds of operations in it, "" of a module.
+    `block`: its label, as `--block` takes it; `description`: the kinds of its operations, "" for a module.
     """
 
     KEYS = (
@@ -119,8 +119,8 @@ class BlockPrediction:
 class Prediction(Result):
     """The latency of one forward pass of a network, in ms, with its interval and its blocks.
 
-    The blocks add up to `latency_ms`; the last one, "call", is the fixed cost of a call. FLOPs are
-    multiply-accumulates. A value that is not known is None.
+    The times of the blocks add up to `latency_ms`; the last one, "call", is the fixed cost of a call. FLOPs
+    are multiply-accumulates. A value that is not known is None.
 
     `interval_ms`: the latency lies in it with the stated `coverage`. `inside_share`: share of the time
     inside the measured range; `in_domain`: true from 0.8 on. `precision`, `framework`, `launch`,
@@ -165,12 +165,12 @@ class Prediction(Result):
     state: State | None
     query: Query = field(compare=False)
     prices: Prices | None = field(default=None, compare=False)
-    """The price list; None: the built-in one."""
+    """The price list; None for the built-in list."""
 
     def named(self, network: Any, input_size: InputSize, name: str = "") -> Self:
-        """The prediction with the network as the user gave it, if that was no graph.
+        """The prediction with the network as the user gave it; unchanged if the user gave a graph.
 
-        `name`: what the user calls it, if that is not its text.
+        `name`: the user's name for the network, if it is not the text of `network`.
         """
         if isinstance(network, (Graph, Analysis)):
             return self
@@ -188,7 +188,7 @@ class Prediction(Result):
 
     @cached_property
     def blocks(self) -> tuple[BlockPrediction, ...]:
-        """The blocks in network order, the last one being the call."""
+        """The blocks in network order, followed by the fixed cost of the call."""
         total, parts = self.latency_ms or 1.0, []
         for name, row, terms in zip(self.names, self.block_counts, self.block_terms, strict=True):
             ms = float(terms.sum())
@@ -202,38 +202,38 @@ class Prediction(Result):
 
     @property
     def device(self) -> str:
-        """The name or path of the device that was asked for; a command takes it."""
+        """The name or path of the device that was asked for, as a command takes it."""
         return self.query.model.label
 
     @property
     def card(self) -> str:
-        """The form and memory of the GPU, "PCIe 40 GB", if the name asked for does not say them."""
+        """The form and memory of the GPU, such as "PCIe 40 GB"; "" if the name asked for says them."""
         return form_and_memory(self.device, self.query.model.file.gpu)
 
     @property
     def row_name(self) -> str:
-        """The device in tables and sentences; with its precision if several are compared."""
+        """The device's name in tables and sentences; with its precision if several are compared."""
         return self.query.model.row_name
 
     @property
     def profile(self) -> str:
-        """The name or path of the profile that answers; a command takes it."""
+        """The name or path of the profile that answers, as a command takes it."""
         return self.query.model.profile
 
     @property
     def arguments(self) -> str | None:
-        """MODEL NETWORK and the options of a command that asks the same again, if there is one."""
+        """MODEL NETWORK and the options of a command that repeats the question; None if no command can."""
         batch = "" if self.batch_size == 1 else f" --batch-size {self.batch_size}"
         return self.query.arguments and f"{self.query.arguments}{batch}"
 
     @property
     def input_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of the inputs, the batch first."""
+        """Shapes of the inputs, with the batch size first."""
         return self.query.graph.input_shapes(self.batch_size)
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of weights, and of the tensors alive at once."""
+        """Bytes of the weights and of the tensors alive at the peak."""
         return self.memory.total_bytes
 
     @property
@@ -243,17 +243,17 @@ class Prediction(Result):
 
     @property
     def after_host_ms(self) -> float:
-        """Time of a host-bound network after the host has launched all operations; 0 of others."""
+        """Time in ms of a host-bound network after the host's last launch; 0 for other networks."""
         return self.latency_ms - (self.host_ms or 0.0) if self.host_bound else 0.0
 
     @property
     def waits_for_host(self) -> bool:
-        """True if the host takes nearly all of the time."""
+        """True if the host's launches take nearly all of the time."""
         return bool(self.host_bound) and self.after_host_ms <= LATE * self.latency_ms
 
     @property
     def channels_last(self) -> bool | None:
-        """True if images lie channels last; None if the time does not depend on it."""
+        """True if images are stored channels last; None if the time does not depend on it."""
         model = self.query.model
         return layout_of(model.file.mode, self.query.graph, model.asked.channels_last)
 
@@ -265,13 +265,14 @@ class Prediction(Result):
 
     @property
     def fits(self) -> bool | None:
-        """True if the network fits into the device's memory; None if that is not known."""
+        """True if the network fits in the device's memory; None if the memory is not known."""
         return None if self.available_bytes is None else self.memory_bytes <= self.available_bytes
 
     @cached_property
     def _offered(self) -> tuple[float | None, str | None, str | None]:
-        """The price an hour of one device, the cheapest instance whose devices hold the network, and the
-        name of its card if that has another memory than the device.
+        """(US$ an hour of one device, the cheapest instance whose devices hold the network, its card).
+
+        The card is None unless its memory differs from the device's.
         """
         from lolat.hardware.rental import rental_of  # late: few ask
 
@@ -296,17 +297,17 @@ class Prediction(Result):
 
     @property
     def instance(self) -> str | None:
-        """The cheapest instance of such devices; None if no price is known."""
+        """The cheapest instance type with this device; None if no price is known."""
         return self._offered[1]
 
     @property
     def rented_card(self) -> str | None:
-        """The card in the price list that has this price, if its memory is not the device's."""
+        """The card that the price list has at this price, if its memory differs from the device's."""
         return self._offered[2]
 
     @property
     def dollars_per_million(self) -> float | None:
-        """US$ for a million samples on a busy device; None without a price or if it does not fit."""
+        """US$ for a million samples on a fully used device; None without a price or enough memory."""
         if self.price_per_hour is None or self.fits is False:
             return None
         hours = 1e6 / self.batch_size * self.latency_ms / 3.6e6
@@ -314,7 +315,7 @@ class Prediction(Result):
 
     @property
     def largest_batch(self) -> int:
-        """The largest batch that fits in memory; 0 if none does or the memory is not known."""
+        """The largest batch size that fits in memory; 0 if none fits or the memory is not known."""
         analysis, mode = analyze(self.query.graph), self.query.model.file.mode
         return analysis.largest_batch(mode, self.available_bytes or 0)
 
@@ -327,12 +328,14 @@ class Prediction(Result):
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples in a second; None without a latency."""
+        """Samples per second; None without a latency."""
         return 1e3 * self.batch_size / self.latency_ms if self.latency_ms else None
 
     def words(self) -> str:
-        """The latency on the device, its interval, the part inside the measured range, a lack of memory; a
-        faster precision.
+        """The prediction in a sentence.
+
+        It has the latency on the device, its interval and the part inside the measured range; if it
+        applies, also a lack of memory and a faster precision.
         """
         card = f" ({self.card})" if self.card else ""
         time = f"{self.title} on {plain(self.device)}{card}: {milliseconds(self.latency_ms)}"
@@ -355,7 +358,7 @@ class Prediction(Result):
         return [row | {name: self.counts[name] for name in FEATURES}]
 
     def folded(self, depth: int) -> Self:
-        """The prediction with a block for each module at a depth of names; 0: one block."""
+        """The prediction with one block per module at a depth of the module path; depth 0: one block."""
         folded: Self = self._shown().folded(self, depth)
         return folded
 
@@ -365,7 +368,7 @@ class Prediction(Result):
         self._shown().write_csv(path, self.block_rows())
 
     def write_html(self, path: str | os.PathLike[str], depth: int | None = None) -> None:
-        """Write a page to explore the blocks, as `folded`: one file that loads nothing.
+        """Write a page to explore the blocks (see `folded`): one HTML file that loads nothing else.
 
         InputError if it cannot be written.
         """
@@ -388,12 +391,12 @@ def at_size(network: Any) -> AtSize | None:
 
 
 def titled(graph: Graph, spec: Any) -> Graph:
-    """The graph of a network by its name for a heading; `spec`: the network as the user gave it."""
+    """The graph, named as a heading should name the network; `spec`: the network as the user gave it."""
     return msgspec.structs.replace(graph, name=title_of(spec, graph.name))
 
 
 def domain_words(prediction: Prediction) -> str:
-    """The part of a network, by its time, that is inside the measured range."""
+    """The share of a network's time that is inside the measured range, in words."""
     share = prediction.inside_share
     if prediction.in_domain is None or share is None:
         known = prediction.query.model.file.timed_batches
@@ -412,7 +415,7 @@ def domain_words(prediction: Prediction) -> str:
 def no_room_words(
     needed_bytes: int, available_bytes: int, largest_batch: int, devices: int = 1
 ) -> str:
-    """The remark on a network that does not fit in memory, with the largest batch that does."""
+    """The remark on a network that does not fit in memory, with the largest batch that fits."""
     where = "the device" if devices == 1 else f"each of {devices} devices"
     fits = "not even batch 1 fits"
     if largest_batch:
@@ -424,9 +427,9 @@ def no_room_words(
 
 
 def memory_words(prediction: Prediction) -> str:
-    """The memory of a forward pass, and the operation at its peak.
+    """The memory of a forward pass, and the operation at its peak, in words.
 
-    Autocast keeps copies of the weights used before the peak, so the copies depend on the batch.
+    Autocast keeps copies of the weights used before the peak, so the copies depend on the batch size.
     """
     memory = prediction.memory
     copies = " and their half-precision copies" * (prediction.precision == "amp")
@@ -444,14 +447,14 @@ def memory_words(prediction: Prediction) -> str:
 def interval_words(
     interval_ms: tuple[float, float] | None, coverage: float | None, latency_ms: float
 ) -> str:
-    """An interval with its coverage, in the unit of the latency: "90 % sure of 26.4 .. 31.9"."""
+    """An interval with its coverage, in the latency's unit: "90 % sure of 26.4 .. 31.9"."""
     if interval_ms is None or coverage is None:
         return "how sure that is, is not known"
     return f"{100 * coverage:g} % sure of {between(*interval_ms, latency_ms)}"
 
 
 def bound_by(terms_ms: Mapping[str, float]) -> str:
-    """The entry of `lolat.graph.counts.GROUPS` with most of the time, or "nothing"."""
+    """The entry of `lolat.graph.counts.GROUPS` that takes most of the time; "nothing" without a time."""
     grouped = Counter[str]()
     for term, ms in terms_ms.items():
         grouped[GROUPS[term]] += ms  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Remarks on a profile: the framework, the source and the layout of its measurements."""
+"""Remarks on a profile: the framework, the source and the image layout of its measurements."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ BACKEND_OF = {"keras": "tensorflow", "torch": "torch", "onnx": "onnxruntime"}
 
 
 def other_framework(file: DeviceFile, framework: str, known: str = "networks") -> Iterator[str]:
-    """A remark on a network of another framework than the measurements.
+    """Yield a remark if a network is of another framework than the measurements.
 
-    `framework`: the network's `Graph.framework`; `known`: an entry of `answers_for` that the profile in the
-    remedy must have. There is no remark if either framework is unknown. Every framework has the same
-    counts, but its own latencies.
+    `framework`: the network's `Graph.framework`; `known`: an entry of `answers_for` that the profile
+    suggested in the remark must have. There is no remark if either framework is unknown. Counts are the
+    same for all frameworks, latencies are not.
     """
     where = file.environment
     backend, learned = BACKEND_OF.get(framework), where.framework
@@ -62,7 +62,10 @@ def other_framework(file: DeviceFile, framework: str, known: str = "networks") -
 
 
 def _learned_with(backend: str, device: str, known: str) -> str | None:
-    """The listed profile of a device, by its name without framework, that was learned with `backend`."""
+    """The name of the listed profile of a device that was learned with `backend`; None if there is none.
+
+    `device`: the start of the profile's name, without the framework.
+    """
     for name, _, _, file in readable_models((device, f"{device}-{backend}").__contains__):
         if file.environment.framework == backend and known in file.answers_for:
             return name
@@ -70,8 +73,9 @@ def _learned_with(backend: str, device: str, known: str) -> str | None:
 
 
 def of_its_source(file: DeviceFile) -> tuple[str, ...]:
-    """The remarks on the origin of a profile's times: published, learned beside other programs, changed by
-    a data sheet or by a check of the machine.
+    """The remarks on where a profile's times come from.
+
+    They may be published, learned while other programs ran, or changed by a data sheet or a check.
     """
     kernels = file.kernels
     gpu = file.gpu if kernels else None
@@ -84,13 +88,13 @@ def of_its_source(file: DeviceFile) -> tuple[str, ...]:
 
 
 def amp_remarks(file: DeviceFile) -> Iterator[str]:
-    """Yield a remark on mixed precision of a GPU without units for bfloat16."""
+    """Yield a remark on mixed precision if the GPU has no units for bfloat16."""
     if file.kernels and file.mode.dtype == AMP and file.gpu and not file.gpu.peak(BFLOAT16):
         yield FLOAT16_AMP
 
 
 def layout_remarks(model: Device, graph: Graph) -> Iterator[str]:
-    """Yield remarks on a layout that a compiler chooses, or that a network's convolutions cannot have."""
+    """Yield remarks on a layout chosen by a compiler, or impossible for a network's convolutions."""
     mode = model.file.mode
     if mode.fused and model.asked.channels_last:
         yield LAID_BY_COMPILER

@@ -1,4 +1,4 @@
-"""The question about a network's latency, with checks; one question to several devices."""
+"""The question about a network's latency, with its checks, and one question to several devices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lolat.io.progress import OnProgress
 
 AUTO = "auto"
-"""The batch size that stands for the largest that fits in memory."""
+"""The value of `batch_size` that means the largest batch that fits in memory."""
 
 
 Runs = TypeVar("Runs", bound="Device")
@@ -39,7 +39,8 @@ Runs = TypeVar("Runs", bound="Device")
 class RunAs:
     """The execution mode of a question: the arguments of `Device.run_as`.
 
-    InputError for an unknown word, a launch overhead in another unit, and a layout that is no bool.
+    InputError for an unknown precision or launch, a launch overhead out of range, or a layout that is not a
+    bool.
     """
 
     precision: str | None = None
@@ -54,18 +55,18 @@ class RunAs:
         check_given(host_us=self.host_us, channels_last=self.channels_last)
 
     def device(self, model: Runs) -> Runs:
-        """The device in the execution mode; BEST keeps its own precision."""
+        """The device in this execution mode; with BEST as the precision, it keeps its own precision."""
         precision = None if self.precision == BEST else self.precision
         return model.run_as(precision, self.launch, self.host_us, self.channels_last)
 
     def after(self, before: RunAs) -> RunAs:
-        """This mode, with an earlier question's value where it has none."""
+        """This mode, with the values of an earlier mode where this one has none."""
         own = {name: value for name, value in vars(self).items() if value}
         return replace(before, **own)
 
     @property
     def options(self) -> str:
-        """The options of a command."""
+        """The command-line options of this mode."""
         given = ((f" --{n.replace('_', '-')}", v) for n, v in vars(self).items() if v)
         return "".join(
             n if v is True else f"{n} {v if isinstance(v, str) else f'{v:g}'}" for n, v in given
@@ -74,11 +75,11 @@ class RunAs:
 
 @dataclass(frozen=True)
 class Question:
-    """The parameters of a question about latency, without the execution mode, which `run_as` sets.
+    """The parameters of a question about latency, except the execution mode, which `run_as` sets.
 
-    See `lolat.parameters`. `batch_size`: a number or AUTO; a LatencyQuestion takes several. `sure`: the
-    upper end of the interval must keep `max_ms`, not only the latency; a number is the coverage in percent,
-    and becomes True.
+    See `lolat.parameters`. `batch_size`: a number or AUTO; a LatencyQuestion takes several. `sure`: True if
+    the upper end of the interval must keep `max_ms`, not only the latency; a number gives the coverage in
+    percent and is stored as True.
     """
 
     batch_size: int | str | Sequence[int | str] = 1
@@ -96,17 +97,17 @@ class Question:
         object.__setattr__(self, "coverage", coverage)
 
     def check(self, device: Device) -> None:
-        """InputError for a predictor that the device lacks, or an impossible coverage."""
+        """Raise InputError for a predictor that the device lacks, or an impossible coverage."""
         formula = device.predictor(self.predictor)
         if self.coverage is not None:
             formula.half_width(1.0, self.coverage)
 
     def check_limit(self) -> None:
-        """InputError unless the longest time is a number of milliseconds above 0."""
+        """Raise InputError unless `max_ms` is above 0."""
         PARAMETERS["max_ms"].check(self.max_ms)
 
     def check_largest(self) -> None:
-        """InputError for a limit of time without AUTO among the batch sizes, or an impossible limit."""
+        """Raise InputError for a time limit without AUTO among the batch sizes, or an impossible limit."""
         if self.max_ms is None and not self.sure:
             return
         if self.max_ms is None:
@@ -128,8 +129,9 @@ DEFAULT = Question()
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyQuestion(Question, RunAs):
-    """The parameters of `Model.predict`: batch sizes, limits and the execution mode. `precision` may be
-    BEST; `lolat.predict` takes several of it and of `launch`.
+    """The parameters of `Model.predict`: batch sizes, limits and the execution mode.
+
+    `precision` may be BEST; `lolat.predict` takes several values of `precision` and of `launch`.
     """
 
     precision: str | Sequence[str] | None = None  # type: ignore[assignment] # of the others one
@@ -157,7 +159,10 @@ class LatencyQuestion(Question, RunAs):
 
     @property
     def modes(self) -> list[tuple[str, RunAs]]:
-        """The execution modes in words, "in fp16 graph" or "graph", and as questions; one has no words."""
+        """(description such as "in fp16 graph" or "graph", question) for each execution mode.
+
+        The description is "" if the question has only one mode.
+        """
         lists = {n: v for n in LISTS if isinstance(v := getattr(self, n), tuple)}
         each = [dict(zip(lists, one, strict=True)) for one in product(*lists.values())]
         words = {name: "in {}" if name == "precision" else "{}" for name in lists}
@@ -165,7 +170,7 @@ class LatencyQuestion(Question, RunAs):
         return [(text, replace(self, **one)) for text, one in zip(told, each, strict=True)]
 
     def device(self, model: Runs) -> Runs:
-        """The device in the execution mode; BEST keeps its own precision. InputError for several."""
+        """The device in this execution mode (BEST: in its own precision); InputError for several modes."""
         for name in LISTS:
             if isinstance(given := getattr(self, name), tuple):
                 raise InputError(
@@ -177,7 +182,7 @@ class LatencyQuestion(Question, RunAs):
 
 
 class LatencyOptions(TypedDict, total=False):
-    """The arguments of `predict` by name alone, one value each, as a type checker sees them."""
+    """The keyword arguments of `predict`, for a type checker; each takes one value."""
 
     precision: str | None
     launch: str | None
@@ -237,7 +242,7 @@ class TableQuestion:
 
     @property
     def devices(self) -> Collection[str]:
-        """The devices, by the table's column `device`, whose rows are compared; empty for all."""
+        """The entries of the table's column `device` whose rows are compared; empty for all rows."""
         return several(self.only or ())
 
 
@@ -248,7 +253,7 @@ Q = TypeVar("Q", bound=Any)
 
 
 def sizes_of(question: Any) -> tuple[int | str, ...]:
-    """The batch sizes of a question; InputError if there is none."""
+    """The batch sizes of a question; InputError if the question has none."""
     if not (sizes := several(question.batch_size)):
         raise InputError(
             f"{arg('batch_size')} []: expected a whole number from 1, or several", code="batch-size"
@@ -257,24 +262,24 @@ def sizes_of(question: Any) -> tuple[int | str, ...]:
 
 
 def each_batch(question: Q) -> list[Q]:
-    """A question with each of its batch sizes."""
+    """One copy of a question for each of its batch sizes."""
     return [replace(question, batch_size=size) for size in sizes_of(question)]
 
 
 def is_one(value: Any) -> bool:
-    """True for a single value of an argument that also takes a sequence, or an array without axes."""
+    """True for a single value (or a 0-d array) of an argument that also accepts a sequence."""
     return (
         isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0
     )
 
 
 def several(value: Any) -> tuple[Any, ...]:
-    """The values of an argument that takes one or a sequence."""
+    """The values of an argument that accepts one value or a sequence, as a tuple."""
     return (value,) if is_one(value) else tuple(value)
 
 
 def as_whole(number: Any, argument: str = "batch_size") -> int:
-    """The number of an argument as an int; InputError unless it is a whole number from 1."""
+    """The value of an argument as an int; InputError unless it is a whole number of at least 1."""
     with suppress(TypeError):
         if not isinstance(number, bool) and (whole := index(number)) >= 1:
             return whole
@@ -295,10 +300,11 @@ def ask_each(
     devices: Mapping[str, D], ask: Callable[[D], A], skipped: MutableMapping[str, str],
     on_progress: OnProgress | None = None,
 ) -> dict[str, A]:  # fmt: skip
-    """Ask each device; return the answers by its name. A device that cannot answer goes into `skipped` with
-    the reason; `on_progress` is called with (done, all, name).
+    """Ask each device; return the answers by device name.
 
-    Raises an error about the question, and the error of the only device if none was skipped before.
+    A device that cannot answer is put into `skipped` with the reason. `on_progress` is called with (number
+    of this device, number of all, name). An error about the question itself is raised, and so is the error
+    of an only device if `skipped` was empty.
     """
     answers: dict[str, A] = {}
     for number, (name, device) in enumerate(devices.items(), start=1):
@@ -315,14 +321,14 @@ def ask_each(
 
 
 def by_name(models: Iterable[N]) -> dict[str, N]:
-    """Devices by their names; devices that share a name by their profiles."""
+    """Devices by their names in a table; devices that share a name are keyed by profile."""
     models = [*models]
     names = Counter(model.row_name for model in models)
     return {m.row_name if names[m.row_name] == 1 else m.profile: m for m in models}
 
 
 def no_device(skipped: Mapping[str, str]) -> InputError:
-    """The error if no device can answer, with each reason once."""
+    """The error if no device can answer; it states each reason once."""
     reasons = by_text(skipped.items())
     why = "; ".join(f"{', '.join(names)}: {text}" for text, names in reasons.items())
     return InputError(f"no device can answer: {why or 'there is none'}", code="no-device")

@@ -1,4 +1,4 @@
-"""The fastest and the cheapest of several predictions whose times compare devices."""
+"""The fastest and the cheapest of several predictions, if their times are comparable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def sample_ms(prediction: Prediction) -> float:
-    """The time of a sample."""
+    """Time per sample, in ms."""
     return prediction.latency_ms / prediction.batch_size
 
 
@@ -22,18 +22,18 @@ def by_assumed_host(prediction: Prediction) -> bool:
 
 
 def hosts_decide(predictions: Sequence[Prediction]) -> bool:
-    """True for several devices if the time of one depends on an assumed host."""
+    """True if there are several devices and the time of one depends on an assumed host."""
     devices = {p.row_name for p in predictions}
     return len(devices) > 1 and any(map(by_assumed_host, predictions))
 
 
 def errors_of(prediction: Prediction) -> Hashable:
-    """The kind of a prediction's errors: a network's errors of one kind are alike on all GPUs.
+    """A key that is equal for predictions whose errors on one network are similar; None if no other's are.
 
-    The formula misjudges a network in a similar way on each GPU that was timed in half precision, but in
-    another way if a compiler fuses operations, and in another layout. None for errors that are like no
-    other: on a CPU, host-bound, in a precision that was not timed, or in float32, where errors differ
-    between GPUs.
+    The formula misjudges a network in a similar way on each GPU that was timed in half precision, but
+    differently if a compiler fuses operations, and differently in another layout. The key is None on a CPU,
+    for a host-bound network, in a precision that was not timed, and in float32, where errors differ between
+    GPUs.
     """
     file = prediction.query.model.file
     is_timed = file.mode.half and file.estimated is None and file.other_form is None
@@ -43,10 +43,10 @@ def errors_of(prediction: Prediction) -> Hashable:
 
 
 def fastest(predictions: Sequence[Prediction]) -> Prediction | None:
-    """The prediction with the shortest time of a sample, of those that fit into memory.
+    """The prediction with the shortest time per sample, among networks that fit in memory.
 
-    None if there is none, if precisions, launches or loads differ (see `not_alike`), or if assumed hosts
-    decide at its batch size.
+    None if there is no prediction, if precisions, launches or loads differ (see `not_alike`), or if assumed
+    hosts decide the comparison at its batch size.
     """
     able = [p for p in predictions if p.fits is not False]
     best = min(able, key=sample_ms, default=None)
@@ -57,8 +57,9 @@ def fastest(predictions: Sequence[Prediction]) -> Prediction | None:
 
 
 def cheapest(predictions: Sequence[Prediction]) -> Prediction | None:
-    """The prediction with the lowest price of a sample; None without prices, or if precisions, launches or
-    loads differ.
+    """The prediction with the lowest price per sample.
+
+    None if no price is known, or if precisions, launches or loads differ (see `not_alike`).
     """
     usd = {
         n: price for n, p in enumerate(predictions) if (price := p.dollars_per_million) is not None

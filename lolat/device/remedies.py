@@ -1,4 +1,4 @@
-"""The remedy for a profile that lacks something: the profile that has it, and the command that adds it."""
+"""Remedies for a profile that lacks something: another profile that has it, or the command that adds it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from lolat.parameters import BACKENDS, TRAINING_BACKENDS
 from lolat.units import plural
 
 KIND = ("vendor", "family", "model")
-"""The numbers that identify a kind of processor; a cloud gives many kinds the same name."""
+"""The numbers that identify a kind of processor; names do not, as a cloud gives many kinds the same
+name."""
 
 
 def lacking_error(file: DeviceFile, source: str, section: str) -> ModelFileError:
-    """The error of a file that lacks a section: one of MODEL_PARTS, or the space named `section`."""
+    """The error for a file without a section: one of MODEL_PARTS, or the search space named `section`."""
     known = " and ".join(file.knows) or "nothing yet"
     lacking = section if section in MODEL_PARTS else f"networks of {section}"
     others = "`lolat models` lists those that do"
@@ -45,7 +46,7 @@ def lacking_error(file: DeviceFile, source: str, section: str) -> ModelFileError
 
 
 def _for_language_models(file: DeviceFile) -> list[str]:
-    """The names of this card's profiles that know language models, else the name of its data sheet."""
+    """Names of this card's profiles that know language models, or else the name of its data sheet."""
     card, sheet = card_of(file.product), find_gpu(file.product)
     others = [(name, other) for name, _, _, other in readable_models() if other.llm is not None]
     found = [name for name, other in others if card_of(other.product) == card]
@@ -53,7 +54,7 @@ def _for_language_models(file: DeviceFile) -> list[str]:
 
 
 def how_to_add(file: DeviceFile, source: str, section: str) -> str:
-    """The commands that add to a file a section that it `lacks`."""
+    """The commands that add a missing section to a file."""
     path, where = Path(source), file.environment
     is_shipped = path.resolve().parent == bundled_folder().resolve()  # never written to
     output = quote(path.name if is_shipped else source)
@@ -76,9 +77,9 @@ def how_to_add(file: DeviceFile, source: str, section: str) -> str:
 
 
 def other_runtimes(file: DeviceFile, source: str) -> list[tuple[Path, DeviceFile]]:
-    """The profiles of the same processor and number of threads, with another framework.
+    """(path, file) of each profile of the same processor and number of threads, with another framework.
 
-    Only profiles in the folder of `source`: a user's own machine is not compared with a bundled one.
+    Only profiles in the folder of `source` count: a user's own machine is not compared with a bundled one.
     """
     own = file.environment
     return [
@@ -92,7 +93,10 @@ def other_runtimes(file: DeviceFile, source: str) -> list[tuple[Path, DeviceFile
 def _of_processor(
     processor: Mapping[str, Any], of_origin: str | None = None
 ) -> Iterator[tuple[Path, DeviceFile]]:
-    """The profiles of a KIND of processor, none if it is not known; `of_origin`: of the files."""
+    """Yield (path, file) of each profile of a kind of processor (KIND); none if the kind is unknown.
+
+    `of_origin`: the origin of the files; None for any.
+    """
     kind = [processor.get(name) for name in KIND]
     for _, path, origin, file in () if None in kind else readable_models():
         its = file.environment.processor or {}
@@ -101,17 +105,18 @@ def _of_processor(
 
 
 def bundled_of(processor: Mapping[str, Any], framework: str | None = None) -> str:
-    """A clause on the bundled profiles of a processor, preferably of a framework; "" if there are none.
+    """A clause on the bundled profiles of a processor, preferably with a framework; "" if there are none.
 
-    `processor`: its KIND, as the environment of a profile has it.
+    `processor`: its KIND, as stored in the environment of a profile.
     """
     found = [(path.stem, file.environment) for path, file in _of_processor(processor, SHIPPED)]
     return _bundled([one for one in found if one[1].framework == framework] or found)
 
 
 def bundled_twin(file: DeviceFile, source: str) -> str:
-    """A clause on the bundled profile learned as this one, on a processor of its KIND with its threads
-    and options; "" if there is none. `source`: the path of `file`.
+    """A clause that names the bundled profile learned in the same way as a file; "" if there is none.
+
+    The bundled profile has the same KIND of processor, threads and options. `source`: the path of `file`.
     """
     own = file.environment
     return _bundled(

@@ -1,8 +1,8 @@
-"""The shape of a device's JSON file, which every file is checked against.
+"""The schema of a device's JSON file, which every file is validated against.
 
-Sections, each optional: latencies of inference (`predictors`, `points` and others at the top), measured
-`training`, `epochs` of training, search `spaces`, language models (`llm`). The room that uses a section has
-its struct.
+Sections, each optional: latencies of inference (`predictors`, `points` and others at the top level),
+measured `training`, `epochs` of training, search `spaces`, language models (`llm`). The struct of a section
+is in the room that uses the section.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lolat.units import value_words
 SCHEMA = "lolat-model"
 FORMAT_VERSION = 1
 SECTIONS = ("training", "epochs", "spaces", "llm")
-"""The sections besides the latencies of inference; `spaces` has a part for each search space."""
+"""The sections other than latencies of inference; `spaces` has a part for each search space."""
 
 _MORE: list[Any] = [(name, Count | None, None) for name in EXTRAS]
 
@@ -54,20 +54,20 @@ _NAMES = {name: kind.name for name, kind in _FORMULAS.items()}
 
 
 class Predictors(msgspec.defstruct("Formulas", _OPTIONAL, rename=_NAMES)):  # type: ignore[misc]
-    """The formulas of PREDICTORS by name; a file may have others, of a later version."""
+    """The formulas of PREDICTORS by name; a file may also have formulas of a later version."""
 
 
 OTHERS = 0.2
-"""Processors that other programs use, above which a machine is busy."""
+"""Number of processors that other programs use, above which a machine counts as busy."""
 
 
 class Noise(Struct):
-    """Relative noise of the machine; None for unknown values.
+    """Relative noise of the machine; unknown values are None.
 
     `floor`: noise of repeated times of a block; `quiet`, `busy`: times in the calmest and the busiest tenth
-    of a run over usual times; `repeatability`: standard deviation of times of the same networks some
-    minutes apart (`lolat.microbench.check`). `probe`: times of the probe's calls in ms, by the name of the
-    call. `others`: processors that other programs used. See `lolat.microbench.learn.noise_of`.
+    of a run / usual times; `repeatability`: standard deviation of times of the same networks some minutes
+    apart (`lolat.microbench.check`). `probe`: times of the probe's calls in ms, by the name of the call.
+    `others`: number of processors that other programs used. See `lolat.microbench.learn.noise_of`.
     """
 
     floor: NotNegative | None = None
@@ -79,21 +79,21 @@ class Noise(Struct):
 
 
 class ServedSheet(Struct):
-    """The figures of a data sheet that tell the forms of a card apart."""
+    """The data sheet's figures that tell apart the forms of a card."""
 
     memory_gib: Positive
     bandwidth_gb_s: Positive
 
 
 class ServedOn(Struct):
-    """The GPU and the framework of the section `llm`, which `lolat.llm.gpu` reads whole."""
+    """The GPU and the framework in the section `llm`; `lolat.llm.gpu` reads the whole section."""
 
     sheet: ServedSheet
     framework: str = ""
 
 
 class Sections(Struct, kw_only=True):
-    """The fields of every file, and all fields of a file without latencies of inference."""
+    """The fields that every file has; a file without latencies of inference has no others."""
 
     name: str
     device: str
@@ -105,8 +105,9 @@ class Sections(Struct, kw_only=True):
 
 
 class Before(Struct):
-    """The values of fields before a fit in another precision changed them; `environment`: the keys of the
-    execution mode.
+    """The values that a fit in another precision replaced.
+
+    `environment`: the keys that describe the execution mode.
     """
 
     device: str
@@ -117,7 +118,7 @@ class Before(Struct):
 
 
 class ModelFile(Sections, kw_only=True):
-    """A file with latencies of inference; `before`: its fields before a fit in another precision.
+    """A file with latencies of inference; `before`: the values that a fit in another precision replaced.
 
     `estimated`: see `lolat.device.file.DeviceFile`.
     """
@@ -142,11 +143,11 @@ EARLIER_KEYS = {
     "kernels": _OF_FORMULA, "training-steps": _OF_FORMULA,
     "llm": _OF_FIT, "before": _OF_FIT, "latent": _OF_FIT, "linear": _OF_FIT,
 }  # fmt: skip
-"""Name of a part of a file -> key in files of an earlier day -> present key."""
+"""Name of a part of a file -> key in older files -> present key."""
 
 
 def with_present_keys(value: Any, name: str = "") -> Any:
-    """A part of a file, by its name, with EARLIER_KEYS replaced."""
+    """A part of a file with its keys in EARLIER_KEYS renamed; `name`: name of the part."""
     if not isinstance(value, dict):
         return value
     keys = EARLIER_KEYS.get(name, {})
@@ -154,7 +155,7 @@ def with_present_keys(value: Any, name: str = "") -> Any:
 
 
 def _kind_of(document: Any) -> str:
-    """Words on a document without a schema."""
+    """A description of a document without a schema."""
     if not isinstance(document, dict):
         return f"a {'list' if isinstance(document, list) else 'single value'}"
     if "model_type" in document:
@@ -171,7 +172,7 @@ def _kind_of(document: Any) -> str:
 def validate(document: Any, source: str) -> None:
     """Raise ModelFileError unless `document`, parsed JSON, is a LoLat profile of version 1.
 
-    `source`: the beginning of the message, which ends with the expected value and its place.
+    `source`: the start of the message; its end states the expected value and where it belongs.
     """
     marks = document if isinstance(document, dict) else {}
     schema, version = marks.get("schema"), marks.get("version")

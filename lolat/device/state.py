@@ -18,18 +18,20 @@ from lolat.io.writing import write_bytes
 from lolat.units import deviation, percent, plural
 
 LIMIT = 0.1
-"""The largest change of a machine's times, relative, at which its profile still holds; see `limit_of`."""
+"""The largest relative change of a machine's times for which its profile still holds; see `limit_of`."""
 STEADY = 0.2
-"""The largest repeatability, relative, of a profile that a check can judge; on calm machines times repeat
-within 5 to 15 % (those of the bundled profiles)."""
+"""The largest relative repeatability of a profile that a check can judge; on the calm machines of the
+bundled profiles, times repeat within 5 to 15 %."""
 OLD_AGE = timedelta(days=1)
-"""The time since learning or the last check after which a profile gets a remark."""
+"""Age, since learning or the last check, at which a profile gets a remark."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check of a profile on its machine: `ratio`: new over learned time; `limit`: its largest distance
-    from 1; `settled`: false if the machine was busy or unsteady, so that the check could not tell.
+    """A check of a profile on its machine.
+
+    `ratio`: new / learned time; `limit`: largest deviation of the ratio from 1; `settled`: False if the
+    machine was so busy or unsteady that the check could not tell.
     """
 
     by: Literal["doctor", "evaluate", "probe"]
@@ -45,7 +47,7 @@ class Check:
 
     @property
     def words(self) -> str:
-        """The finding in words, to follow "checked 5 minutes ago: "."""
+        """The finding in words, which follow "checked 5 minutes ago: "."""
         if not self.settled:
             return "could not tell, as the machine was busy or unsteady"
         beyond = f", which is more than {percent(self.limit)} off" if self.is_off else ""
@@ -54,9 +56,9 @@ class Check:
 
 @dataclass(frozen=True)
 class State:
-    """The age of a profile, in whole days, and its last check.
+    """The age of a profile in whole days, and its last check.
 
-    `remark`: both in words; null if the profile was learned or held within a day.
+    `remark`: both in words; null if the profile was learned, or passed a check, within a day.
     """
 
     learned: str
@@ -66,7 +68,7 @@ class State:
 
 
 def limit_of(file: DeviceFile) -> float:
-    """The limit of a check: LIMIT, or the repeatability if that is larger, but at most STEADY."""
+    """The limit of a check: LIMIT, or the repeatability if that is larger, but never more than STEADY."""
     return min(max(LIMIT, file.noise.repeatability or 0.0), STEADY)
 
 
@@ -96,7 +98,7 @@ def state_of(file: DeviceFile, source: str) -> State | None:
 def check_now(
     by: Literal["doctor", "evaluate", "probe"], ratio: float, limit: float, settled: bool = True
 ) -> Check:
-    """The check of a profile with the present date."""
+    """A check of a profile, dated now."""
     return Check(by, now().isoformat(timespec="seconds"), ratio, limit, settled)
 
 
@@ -104,7 +106,7 @@ def write_check(
     file: DeviceFile, source: str, by: Literal["doctor", "evaluate"], ratio: float,
     settled: bool = True,
 ) -> None:  # fmt: skip
-    """Write a check beside the profile, if it has a state and its folder can be written to."""
+    """Write a check beside the profile, if it was measured here and its folder is writable."""
     learned = _learned_here(file, source)
     if learned is not None:
         check = check_now(by, ratio, limit_of(file), settled)
@@ -114,7 +116,7 @@ def write_check(
 
 
 def _learned_here(file: DeviceFile, source: str) -> str | None:
-    """The date at which a profile was measured here; None if it is bundled or from published times."""
+    """The date on which a profile was measured here; None if it is bundled or fitted to published times."""
     where, path = file.environment, Path(source).resolve()
     is_here = path.is_file() and path.parent != bundled_folder().resolve()
     is_learned = where.is_learned and not where.source and is_here
@@ -127,12 +129,12 @@ def _state_file(source: str) -> Path:
 
 
 def now() -> datetime:
-    """The time of this machine's clock."""
+    """The present time in UTC."""
     return datetime.now(UTC)
 
 
 def moment(date: Any) -> datetime | None:
-    """A date of a file, in UTC; None if it is no date or has no time zone."""
+    """A date in a file as a UTC datetime; None if it is not a date or has no time zone."""
     try:
         when = datetime.fromisoformat(date)
     except (TypeError, ValueError):
@@ -141,7 +143,7 @@ def moment(date: Any) -> datetime | None:
 
 
 def age_of(date: str) -> timedelta:
-    """The time since a date of a file; 0 for one in the future, from another clock."""
+    """The time since a date in a file; 0 if the date is in the future."""
     return max(now() - (moment(date) or now()), timedelta(0))
 
 

@@ -1,4 +1,4 @@
-"""A device profile in words: its headline, measurements, execution mode and formula by families."""
+"""A device profile in words: its headline, measurements, execution mode, and formula by families."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class ModelSummary:
     """A profile without its points.
 
     `knows`: its sections, in words; without latencies of inference `default` is None and `predictors` is
-    empty; `families`: the extended formula as families of work, null without one; `state`: its age and its
-    last check, null if it was learned on another machine; `language_models`: null without them; has the
-    rows and errors of `operations`, and of `served` rows by kind of attention ("": usual). `spread`: half
-    width of an interval, a logarithm; of served rows per token and to the first token.
+    empty; `families`: the extended formula as families of work, null without one; `state`: age and last
+    check, null if it was learned on another machine; `language_models`: null without them; has the rows and
+    errors of `operations`, and of `served` rows by kind of attention ("": usual). `spread`: half width of a
+    log interval; for served rows, one per token and one to the first token.
     """
 
     name: str
@@ -86,9 +86,7 @@ def summary_of(model: Device) -> ModelSummary:
 
 
 def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:
-    """The section on language models, without coefficients, and with only the file names of the user's
-    rows.
-    """
+    """The section on language models without coefficients; the user's rows are reduced to file names."""
 
     def some(of: Mapping[str, Any], *names: str) -> dict[str, Any]:
         return {name: of[name] for name in names if name in of}
@@ -112,7 +110,10 @@ def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def headline(model: Device, by: str = "by") -> str:
-    """A profile in one line: name, device, measurements after the words `by`, flags, date and noise."""
+    """A profile in one line: name, device, measurements, flags, date and noise.
+
+    `by`: the word before the measurements.
+    """
     file, where = model.file, model.file.environment
     parts = [known_by(model.name, file, by), *["XLA"] * where.jit]
     parts += [plain(f"{k}={v}") for k, v in (where.flags or {}).items()]
@@ -124,7 +125,7 @@ def headline(model: Device, by: str = "by") -> str:
 
 
 def words_of(model: Device) -> str:
-    """The `repr` of a profile: its headline, how it runs networks, and the error of its default formula."""
+    """The `repr` of a profile: headline, execution mode, and error of its default formula."""
     if not model.predictors:
         return f"{headline(model)}\nknows {', '.join(model.file.knows)}"
     errors = model.file.errors(model.default)
@@ -158,8 +159,8 @@ def not_alike(
 ) -> str:
     """A remark on devices whose times are not comparable; "" if they are.
 
-    Either only some GPUs run in half precision, or GPUs have different launches, although the user did not
-    ask for each, or only some learned devices were busy. `of_precision`, `of_launch`: the remedies.
+    They are not if only some GPUs run in half precision, if launches differ without the user having asked
+    for them, or if only some learned devices were busy. `of_precision`, `of_launch`: the remedies.
     """
     models = [*models]
     busy = {plain(model.row_name): bool(model.file.loaded) for model in models}
@@ -192,14 +193,15 @@ def not_alike(
 
 
 def span(sizes: tuple[int, int]) -> str:
-    """A range in words: "1 to 64"."""
+    """A range of numbers in words: "1 to 64"."""
     low, high = sizes
     return str(low) if low == high else f"{low} to {high}"
 
 
 def fitted_on_words(file: DeviceFile) -> str:
-    """The measurements of a device in words: how many operations, networks or blocks, their batch sizes,
-    and the version of the framework.
+    """The measurements of a device in words.
+
+    They are the numbers of operations, networks or blocks, the batch sizes, and the framework's version.
     """
     where, blocks = file.environment, len(file.points)
     fitted_on = where.fitted_on
@@ -216,9 +218,9 @@ def fitted_on_words(file: DeviceFile) -> str:
 
 
 def known_by(name: str, file: DeviceFile, by: str = "by") -> str:
-    """The name of a profile, its device and its source: "l4: L4, data sheet only".
+    """The name of a profile, its device and the source of its times: "l4: L4, data sheet only".
 
-    `by`: the words before its measurements.
+    `by`: the word before the measurements.
     """
     is_sheet = file.kernels is not None and not file.kernels.measured
     fitted = fitted_on_words(file)
@@ -238,7 +240,7 @@ FAMILIES = {
     "weights": ("weights", "Reading kernels, once a pass whatever the batch size."),
     "ops": ("operations", "What each operation costs before it does anything."),
 }
-"""Family of counts -> (its name, its sentence)."""
+"""Family of counts -> (its name, a sentence that explains it)."""
 PER = {
     "MACs": (1e9, "GMAC"),
     "elements": (1e6, "million elements"),
@@ -246,7 +248,7 @@ PER = {
     "operations": (1.0, "operation"),
     "groups": (1.0, "group"),
 }
-"""Unit of a count -> (units in the unit of a rate, name of that unit)."""
+"""Unit of a count -> (number of these units in a rate's unit, name of the rate's unit)."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +256,7 @@ class Rate:
     """The cost of a count on a device: `ms` for each `per`.
 
     `name`: the count (`lolat.graph.counts`); `words`, `why`: its name and a sentence for people;
-    `of_family`: the rate over its family's; None without a family, or if the family costs nothing.
+    `of_family`: the rate / its family's rate; None without a family, or if the family costs nothing.
     """
 
     name: str
@@ -273,7 +275,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Family:
-    """A family of work with its rate, and the rates of its kinds, the most expensive first."""
+    """A family of work with its rate, and the rates of its kinds, the highest first."""
 
     rate: Rate
     kinds: tuple[Rate, ...]
@@ -281,9 +283,9 @@ class Family:
 
 @dataclass(frozen=True)
 class Families:
-    """An extended formula: the sum of counts times their rates, and one call of the framework, `call_ms`.
+    """An extended formula: the sum of counts times their rates, plus one call of the framework, `call_ms`.
 
-    `besides`: extra costs of some work on top of its family.
+    `besides`: extra costs of some kinds of work, in addition to their families'.
     """
 
     families: tuple[Family, ...]
@@ -292,9 +294,7 @@ class Families:
 
 
 def families_of(formula: Formula) -> Families | None:
-    """The families and kinds of a fitted formula, including kinds of cost 0; None for a formula without
-    families.
-    """
+    """The families and kinds of a fitted formula, even kinds that cost 0; None if it has no families."""
     if formula.families is None:
         return None
     families, cost = [], dict(zip(formula.features, formula.slopes, strict=True))
@@ -309,7 +309,7 @@ def families_of(formula: Formula) -> Families | None:
 
 
 def _rate(name: str, ms: float, common: float = 0.0) -> Rate:
-    """The rate of a count that costs `ms` a unit; `common`: ms a unit of its family."""
+    """The rate of a count; `ms`: its cost per unit; `common`: ms per unit of its family."""
     meaning = MEANINGS[name]
     number, per = PER[meaning.unit]
     of_family = ms / common if common > 0.0 else None

@@ -1,4 +1,4 @@
-"""The uncertainty of a prediction: the unmeasured part of a network, and the interval's width."""
+"""The uncertainty of a prediction: the unmeasured part of a network, and the width of the interval."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     from lolat.device.device import Device
 
 MOSTLY_UNLIKE = 0.5
-"""Largest share of the time in untimed classes for which a device without a data sheet has an interval."""
+"""Largest share of the time in untimed classes at which a device without a data sheet still has an
+interval."""
 MOSTLY_MACHINE = 2.0
-"""The machine's part of an interval over the formula's part, above which the answer has a remark."""
+"""The machine's part of an interval / the formula's part, above which the answer gets a remark."""
 THREE_COUNTS = (
     "the table has three counts of convolutions alone: the time of weights, dense layers and other "
     "operations is not known"
@@ -62,19 +63,19 @@ _OPS = COLUMNS.index("ops")
 
 
 COPIES_SHARE = 0.1
-"""Least share of the latency at which converting the weights gets a remark."""
+"""Smallest share of the latency at which the conversion of weights gets a remark."""
 
 
 def with_copies(
     half: float | None, remarks: tuple[str, ...], file: DeviceFile, graph: Graph, latency_ms: float
 ) -> tuple[float | None, tuple[str, ...]]:
-    """(half width of the interval in amp, a logarithm; remarks), wider where converting weights takes long.
+    """(half width of the log interval in amp, remarks); both account for the conversion of weights.
 
     The latency excludes copies that autocast keeps until its context ends. A program with a context for
-    each pass makes these in each pass, at the data sheet's bandwidth: it reads 4 bytes and writes 2 for
-    each weight. So do compilers, and PyTorch 2.10 and newer in inference mode. In eager PyTorch the latency
-    includes copies that autocast does not keep. A conversion of less than COPIES_SHARE of the latency gets
-    no remark.
+    each pass makes these copies in each pass, at the data sheet's bandwidth, reading 4 bytes and writing 2
+    for each weight. So do compilers, and PyTorch 2.10 and newer in inference mode. In eager PyTorch the
+    latency includes copies that autocast does not keep. A conversion of less than COPIES_SHARE of the
+    latency changes nothing.
     """
     gpu = file.gpu
     if gpu is None or not gpu.bandwidth_gb_s:
@@ -110,22 +111,22 @@ def with_copies(
 
 
 LARGE_PRODUCT = 1_000_000
-"""More results of a product of two tensors than any timed network has; the most are CaiT's 785 x 785
+"""More results than any timed network's product of two tensors has; the largest are 785 x 785, for CaiT's
 tokens."""
 FEW_ROWS = 4
-"""Largest number of rows for which no table has a dense layer with large weights."""
+"""Dense layers with large weights and at most this many rows are in no table."""
 ROWS_FOR_ALL = 4
-"""Rows for each expert of a mixture at which nearly all experts, 1 - exp(-4), get a row."""
+"""Rows per expert of a mixture at which nearly all experts, 1 - exp(-4) of them, get a row."""
 
 
 def with_untimed(
     found: Extrapolation, formula: Formula, analysis: Analysis, batch_size: int, mode: Mode
 ) -> tuple[Extrapolation, tuple[str, ...]]:
-    """(the extrapolation with a network's unmeasured share of work; the remarks on its counts).
+    """(the extrapolation with a network's unmeasured share of work added, the remarks on its counts).
 
-    The share is the largest of four: all, if an operation may hide products; the part quantized in an
-    untimed way; the products that amp leaves in float32; the weights of experts with few rows. A row is a
-    token at one of its experts, drawn at random. Counts and work assume that all experts are read.
+    The share is the largest of four: everything, if an operation may hide products; the part quantized in
+    an untimed way; the products that amp leaves in float32; the weights of experts with few rows. A row is
+    a token at one of its experts, drawn at random. Counts and work assume that all experts are read.
     """
     graph, counts, remarks = analysis.graph, analysis.counts, analysis.counts.warnings
     attributes = set[str]().union(*map(attrgetter("attributes"), graph.operations))
@@ -176,12 +177,12 @@ def widened_half_width(
     terms_ms: Mapping[str, float] | None = None,
     is_checked: bool = False,
 ) -> tuple[float | None, tuple[str, ...]]:
-    """(half width of the interval, a logarithm; remarks if there is no interval, or the machine causes most
-    of it).
+    """(half width of the log interval or None, remarks).
 
-    `ops`: number of operations; `graph`: the network, if it may be quantized; `terms_ms`: ms of each term;
-    `is_checked`: True after a check of the machine, which has a remark of its own. With too few points the
-    width is None for the default coverage; a given coverage is an InputError.
+    The remarks say that there is no interval, or that the machine causes most of it. `ops`: number of
+    operations; `graph`: the network, if it may be quantized; `terms_ms`: ms of each term; `is_checked`:
+    True after a check of the machine, which has its own remark. With too few points the half width is None
+    for the default coverage; a given coverage is an InputError.
     """
     if steps is not None and isinstance(formula, Roofline) and formula.multiprocessors == 1.0:
         unlike = formula.unlike(steps) or {}
@@ -207,8 +208,8 @@ def widened_half_width(
 
 
 SORT_PASSES = 12.0
-"""Bytes that CUB's radix sort moves over the bytes counted: 96 an element, as keys of 4 bytes and positions
-of 8 are read and written for each of four digits; the count has 8, one pass over the keys."""
+"""Bytes that CUB's radix sort moves / bytes counted. It moves 96 an element: keys of 4 bytes and positions
+of 8 are read and written for each of four digits. The count has 8, one pass over the keys."""
 UNTIMED: tuple[tuple[Any, ...], ...] = (
     (lambda o: o.kind in GATES, "recurrent layer",
      f"each of its steps is predicted as a matrix product of at least {1e3 * RECURRENT_MS:g} µs"),
@@ -218,8 +219,8 @@ UNTIMED: tuple[tuple[Any, ...], ...] = (
      "it is predicted as one pass over its tensor, and takes several", SORT_PASSES),
     (lambda o: o.kind not in FORMULAS,),
 )  # fmt: skip
-"""Operations that no table has: a test for one, its name, how it is predicted, and the factor by which it
-may take longer."""
+"""Operations that no table has: (a test for such an operation, its name, how it is predicted, the factor by
+which it may take longer)."""
 
 
 def _is_large_product(graph: Graph, operation: Operation) -> bool:
@@ -229,7 +230,7 @@ def _is_large_product(graph: Graph, operation: Operation) -> bool:
 
 
 def _has_few_rows(graph: Graph, batch_size: int, operation: Operation) -> bool:
-    """True for a dense layer of at most FEW_ROWS rows."""
+    """True for a dense layer with at most FEW_ROWS rows."""
     if operation.kind != "dense":
         return False
     a, written = operation.attributes, graph.tensors[operation.outputs[0]].elements(batch_size)
@@ -240,10 +241,10 @@ def tables_extrapolation(
     model: Device, analysis: Analysis, batch_size: int, extrapolation: Extrapolation, steps: Steps,
     formula: Roofline,
 ) -> Extrapolation:  # fmt: skip
-    """Add causes that classes of operations do not show to an `extrapolation`.
+    """The `extrapolation` with causes added that classes of operations do not show.
 
-    They are operations that no table has (recurrent layers, three dimensions, kinds without a formula),
-    kinds of products or sizes of products and images beyond those of timed networks, and dense layers of
+    These are operations that no table has (recurrent layers, three dimensions, kinds without a formula),
+    kinds of products or sizes of products and images beyond those of timed networks, and dense layers with
     few rows.
     """
     remarks, operations = [*extrapolation.remarks], analysis.graph.operations
@@ -293,7 +294,7 @@ def extrapolation_of(
     model: Device, analysis: Analysis, batch_size: int, formula: Formula, terms: np.ndarray,
     steps: Steps | None,
 ) -> Extrapolation:  # fmt: skip
-    """The part of a network outside the measured range; `terms`: (blocks, features), shares of the time."""
+    """The part of a network outside the measured range; `terms`: (blocks, features) shares of the time."""
     domain, shares = model.file.domain, terms.sum(axis=1)
     if steps is not None and isinstance(formula, Roofline):
         found = formula.extrapolation(steps, batch_size, domain.minimum)

@@ -57,9 +57,7 @@ class Analysis:
         return self.graph.largest_batch(fitting)
 
     def block_counts(self, batch_size: int) -> np.ndarray:
-        """Cached counts of each block at a batch size, (blocks, COLUMNS); InputError if a count
-        overflows.
-        """
+        """Counts of each block at a batch size, (blocks, COLUMNS), cached; InputError if one overflows."""
         self.graph.check_batch(batch_size)
         sums = self._sums.get(batch_size)
         if sums is None:

@@ -1,4 +1,4 @@
-"""Predictors: one file each, with one interface, `Formula`."""
+"""Predictors: one file for each, all with the interface `Formula`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of all formulas: coefficients times counts plus a constant, and its parts."""
+"""The base class of all formulas: coefficients times counts plus a constant, for a whole and its parts."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Term = Literal[(*COLUMNS, CONSTANT)]  # type: ignore[valid-type]
 class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """A predictor of a profile: `t = sum of coefficient * count + constant`, in ms.
 
-    `coefficients`: all >= 0, the constant as CONSTANT; `error`: relative errors on its own points
-    ("fitted"), on held-out blocks ("left_out") and on held-out networks ("networks_left_out"). `int8`: a
-    scheme of quantized networks (`lolat.graph.quantized`) -> its factors.
+    `coefficients`: all >= 0, with the constant under the key CONSTANT; `error`: relative errors on its own
+    points ("fitted"), on held-out blocks ("left_out") and on held-out networks ("networks_left_out").
+    `int8`: scheme of quantized networks (`lolat.graph.quantized`) -> its factors.
     """
 
     name: ClassVar[str]
@@ -50,13 +50,13 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
     def linear(
         cls, features: Sequence[str], slopes: Iterable[float], constant: float, **more: Any
     ) -> Self:
-        """A formula of a slope for each of `features`, and the constant."""
+        """A formula with a slope for each of `features`, and a constant."""
         named = dict(zip(features, map(float, slopes), strict=True))
         return cls(coefficients={**named, CONSTANT: float(constant)}, **more)
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """The counts of the formula, in the order of COLUMNS."""
+        """The names of the formula's counts, in the order of COLUMNS."""
         return tuple(c for c in COLUMNS if c in self.coefficients)
 
     @cached_property
@@ -66,7 +66,7 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
 
     @cached_property
     def slopes(self) -> tuple[float, ...]:
-        """(features,) ms a unit."""
+        """(features,) ms per unit of each count."""
         return tuple(self.coefficients[f] for f in self.features)
 
     @cached_property
@@ -76,21 +76,21 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
 
     @property
     def of_six_counts(self) -> Formula:
-        """The formula for a question that gives all six counts."""
+        """The formula that answers a question with all six counts."""
         return self
 
     def scaled(self, factor: float) -> Self:
-        """The formula of a device that takes `factor` times as long for everything."""
+        """The formula of a device on which everything takes `factor` times as long."""
         cost = {name: factor * ms for name, ms in self.coefficients.items()}
         return msgspec.structs.replace(self, coefficients=cost)
 
     @property
     def families(self) -> Mapping[str, float] | None:
-        """Family of counts -> ms a unit; None for a formula without families."""
+        """Family of counts -> ms per unit; None for a formula without families."""
         return None
 
     def bend(self, times: np.ndarray) -> np.ndarray:
-        """Turn linear sums into latencies, in place; the base class changes nothing."""
+        """Turn linear sums into latencies, in place; the base class leaves them unchanged."""
         return times
 
     def bend_one(self, time: float) -> float:
@@ -98,13 +98,13 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         return time
 
     def one(self, counts: Sequence[float]) -> float:
-        """Latency in ms from one number per feature."""
+        """Latency in ms; `counts`: one number per feature."""
         return self.bend_one(sum(map(mul, self.slopes, counts), self.constant))
 
     def many(self, columns: Sequence[np.ndarray | float], out: np.ndarray) -> np.ndarray:
-        """Write latencies in ms to `out` (float64, 1-D) from one column (or number) per feature.
+        """Write latencies in ms to `out` (float64, 1-D); `columns`: one array or number per feature.
 
-        It works in chunks, so that it needs no memory beside the inputs and `out`.
+        It works in chunks, so it needs no more memory than the inputs and `out`.
         """
         terms = [t for t in zip(self.slopes, columns, strict=True) if t[0] != 0.0]
         products = np.empty(min(CHUNK_ROWS, len(out)))
@@ -123,9 +123,9 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         return out
 
     def latencies(self, values: Sequence[Any]) -> Any:
-        """Latencies in ms of numbers or arrays, broadcast; `values`: one for each feature.
+        """Latencies in ms, a float or a broadcast array; `values`: one number or array per feature.
 
-        InputError for shapes that do not broadcast, and for a value that is no number.
+        InputError for shapes that do not broadcast, and for a value that is not a number.
         """
         columns = [_column(n, v) for n, v in zip(self.features, values, strict=True)]
         try:
@@ -141,15 +141,15 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         return self.many(flat, np.empty(math.prod(shape))).reshape(shape)
 
     def rows(self, counts: np.ndarray) -> np.ndarray:
-        """(rows,) latencies in ms of (rows, features) counts."""
+        """(rows,) latencies in ms; `counts`: (rows, features)."""
         return self.many(list(counts.T), np.empty(len(counts)))
 
     def units(self, counts: np.ndarray) -> np.ndarray:
-        """(features,) units of each term, of (COLUMNS,) counts."""
+        """(features,) units of each term; `counts`: (COLUMNS,)."""
         return counts[self.columns]
 
     def shares(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
-        """((parts, features) ms of each part by term, ms of the constant), which add up to the latency.
+        """((parts, features) ms of each part by term, ms of the constant); they add up to the latency.
 
         `counts`: (parts, features).
         """
@@ -163,8 +163,10 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
     def of_blocks(
         self, analysis: Analysis, batch_size: int
     ) -> tuple[np.ndarray, float, Steps | None]:
-        """((blocks, features) ms of each block by term, ms of the call, the steps of a formula by
-        operation)."""
+        """((blocks, features) ms of each block by term, ms of the call, steps of a network or None).
+
+        Only a roofline has steps.
+        """
         if not (self.int8 and analysis.counts.quantized):
             return *self.shares(analysis.block_counts(batch_size)[:, self.columns]), None
         terms = np.zeros((len(analysis.blocks), len(self.features)))
@@ -172,13 +174,13 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         return terms, self.constant, None
 
     def counts_of(self, analysis: Analysis, batch_size: int) -> np.ndarray:
-        """(operations, COLUMNS) counts of each operation, as the formula takes them."""
+        """(operations, COLUMNS) counts of each operation, in the units of this formula."""
         return analysis.counts.at(batch_size)
 
     def of_operations(self, analysis: Analysis, batch_size: int) -> np.ndarray:
         """(operations, features) ms of each operation by term, without the call.
 
-        In INT8, a conversion belongs to the operation that reads or writes.
+        In INT8, a conversion counts to the operation that reads or writes the converted tensor.
         """
         # Evaluated for the whole network, as a formula may bend short times.
         terms = self.shares(analysis.counts.at(batch_size)[:, self.columns])[0]
@@ -188,22 +190,22 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         return terms
 
     def int8_parts(self, analysis: Analysis, batch_size: int) -> np.ndarray:
-        """(operations, CLASSES + 1) ms in float, see `int8.parts`."""
+        """(operations, INT8_CLASSES + 1) ms in float; see `int8.parts`."""
         terms = self.shares(analysis.counts.at(batch_size)[:, self.columns])[0]
         float_ms, known = terms.sum(axis=1), self.int8 or SCHEMES
         return parts(analysis, batch_size, float_ms, self.families or {}, known)
 
     def int8_ms(self, analysis: Analysis, batch_size: int) -> np.ndarray:
-        """(operations, CLASSES + 1) ms in INT8."""
+        """(operations, INT8_CLASSES + 1) ms in INT8; see `int8.in_int8`."""
         return in_int8(self.int8, analysis, self.int8_parts(analysis, batch_size))
 
     def to_dict(self) -> dict[str, Any]:
-        """The formula as a profile has it."""
+        """The formula as a dict for a profile's JSON."""
         return as_dict(self)
 
 
 def _column(name: str, value: Any) -> np.ndarray:
-    """A number or array as an array of numbers; a number must be finite and not negative."""
+    """A number or array as a float array; InputError unless a single number is finite and not negative."""
     try:
         column = np.asarray(value)
     except ValueError:  # nested lists of different lengths

@@ -1,7 +1,7 @@
 """Launch overhead: the host launches a network's operations while the device runs them.
 
-PyTorch launches one operation after the other without waiting; the device runs each once it is launched and
-the one before has ended:
+PyTorch launches one operation after the other without waiting. The device runs an operation once it is
+launched and the operation before has ended:
 
     end[i] = max(end[i - 1], started[i]) + time[i]
 
@@ -26,45 +26,47 @@ from lolat.io.documents import NotNegative, Positive
 from lolat.parameters import COVERAGE
 
 VIEW = 0.3
-"""Launch overhead of a view (reshape, transpose) over that of an addition; the device runs nothing."""
+"""Launch overhead of a view (reshape, transpose) / launch overhead of an addition; the device runs nothing
+for a view."""
 TIMING = 0.3
-"""Share of the time of an addition timed alone that its two timing events take. Assumed."""
+"""Share that two timing events take of the time of an addition timed alone; assumed."""
 USUAL_MS, OLDER_MS = 0.02, 0.026
-"""Launch overhead of an addition: on hosts of GPUs since PCIe 4, and on older ones. Published networks at
-batch 1 take 0.017 (NVIDIA), 0.025 (Hugging Face) and 0.020 ms (AITemplate) on A100, 0.014 on MI250; 0.028
-and 0.025 on V100, 0.029 on T4; by TorchScript 0.011, 0.017 and 0.024 on A100, V100 and T4."""
+"""Launch overhead of an addition in ms: on hosts of GPUs with PCIe 4 or newer, and on older hosts.
+Published networks at batch 1 take 0.017 (NVIDIA), 0.025 (Hugging Face) and 0.020 ms (AITemplate) on A100,
+0.014 on MI250; 0.028 and 0.025 on V100, 0.029 on T4; by TorchScript 0.011, 0.017 and 0.024 on A100, V100
+and T4."""
 OPERATION_MS = 0.04
-"""Launch overhead of an operation of a transformer on average, for training decoders."""
+"""Average launch overhead of an operation of a transformer in ms, for training decoders."""
 BACKWARD, COMPILED_BACKWARD = 2.0, 0.5
-"""Launch overhead in the backward pass, with the update, over that of the operations in a forward pass, if
-eager and if compiled. By DenseNet-121 and MobileNetV3, bound by an H100's host (benchmarks/h100). Compiled
-is assumed."""
+"""Launch overhead of the backward pass and the update / launch overhead of the forward pass: eager, and
+compiled. The first is from DenseNet-121 and MobileNetV3, bound by an H100's host (benchmarks/h100); the
+second is assumed."""
 _CAST = [name for name, of in OPERATION_CLASSES.items() if of.has_weights]
 GRAPH_MS = 0.0015
-"""Launch overhead of an operation in a CUDA graph: 0.5 us (NVIDIA, Getting Started with CUDA Graphs,
-2019); 1 to 2 us between two operations on current GPUs."""
+"""Launch overhead of an operation in a CUDA graph, in ms: 0.0005 according to NVIDIA (Getting Started with
+CUDA Graphs, 2019); 0.001 to 0.002 between two operations on current GPUs."""
 GRAPH_CALLS = 2  # launches of a call of a CUDA graph: the copy of the input, the graph
 LATE = 0.1
-"""Share of a host-bound pass after the last launch, above which a faster device helps too."""
+"""Share of a host-bound pass after the last launch; above it a faster device helps too."""
 OLDER_LINKS = ("PCIe 3", "NVLink 1", "NVLink 2")
 Source = Literal["assumed", "fitted", "given"]
 ASSUMED: Source = "assumed"
 FITTED: Source = "fitted"
 GIVEN: Source = "given"
 FACTOR = {FITTED: 1.6, ASSUMED: 1.8, GIVEN: 1.3}
-"""The launch overhead is within this factor in 90 % of cases. FITTED: the user's host may still be
-another. GIVEN: on one host a BERT took 0.020 ms an addition, a ResNet-50 0.021 and a ViT 0.014 (AITemplate,
-A100)."""
+"""Source of a launch overhead -> the factor within which it is right in 90 % of cases. FITTED: the user's
+host may still be another host. GIVEN: on one host a BERT took 0.020 ms an addition, a ResNet-50 0.021 and a
+ViT 0.014 (AITemplate, A100)."""
 
 
 class Host(msgspec.Struct, frozen=True):
     """The host of a device.
 
-    `start_ms`: launch overhead of an addition, within a `factor` either way (FACTOR); other operations have
-    multiples of it (`OperationClass.launch`); `source`: FITTED to measured blocks, ASSUMED, or GIVEN by the
-    user; `launch`: the launch of the measurements; `call_ms`: time of a call before its first operation.
-    `training`: launch overhead of an operation in a training step over that in inference, forward and
-    backward, and the ms of a call; None if no training was measured.
+    `start_ms`: launch overhead of an addition, right within a `factor` either way (FACTOR); other
+    operations take multiples of it (`OperationClass.launch`). `source`: FITTED to measured blocks, ASSUMED,
+    or GIVEN by the user; `launch`: the launch of the measurements; `call_ms`: time of a call before its
+    first operation. `training`: (launch overhead of a forward operation in training / in inference, the
+    same of a backward operation, ms of a call); None if no training was measured.
     """
 
     start_ms: Positive
@@ -75,7 +77,7 @@ class Host(msgspec.Struct, frozen=True):
     training: tuple[NotNegative, NotNegative, NotNegative] | None = None
 
     def starts(self, work: Workload, mode: Mode) -> np.ndarray:
-        """(steps,) ms of the host for each."""
+        """(steps,) ms that the host takes to launch each step."""
         launch = mode.launch
         if launch == GRAPH:
             own = np.full(len(work.kind), GRAPH_MS)
@@ -89,29 +91,29 @@ class Host(msgspec.Struct, frozen=True):
         return self.start_ms * each * np.where(work.backward, back, ahead)
 
     def before_ms(self, work: Workload) -> float:
-        """Time of a call before its first operation."""
+        """Time in ms of a call before its first operation."""
         return self.training[2] if self.training and work.backward.any() else self.call_ms
 
 
 def launches(work: Workload) -> np.ndarray:
-    """(steps,) launch overhead of each over that of an addition."""
+    """(steps,) launch overhead of each step / launch overhead of an addition."""
     each = np.array([OPERATION_CLASSES[name].launch for name in CLASSES])
     return np.where(work.bytes > 0.0, each[work.kind], VIEW)
 
 
 def launches_alone(work: Workload) -> np.ndarray:
-    """(steps,) launch overhead of each over that of an addition, both timed alone."""
+    """(steps,) launch overhead of each step / that of an addition, if each is timed alone."""
     return TIMING + (1.0 - TIMING) * launches(work)
 
 
 def usual_ms(gpu: Gpu | None) -> float:
-    """The usual launch overhead of an addition on hosts of a GPU; its link tells their age."""
+    """The usual launch overhead of an addition on a GPU's host, in ms; older GPU links have older hosts."""
     is_older = gpu is not None and gpu.link.startswith(OLDER_LINKS)
     return OLDER_MS if is_older else USUAL_MS
 
 
 def waits(starts_ms: np.ndarray, run_ms: np.ndarray) -> np.ndarray:
-    """(steps,) ms that the device waits for the host before each, in the order in which they run.
+    """(steps,) ms that the device waits for the host before each step; steps are in running order.
 
     `starts_ms`: (steps,) ms of the host; `run_ms`: (steps,) ms of the device.
     """
@@ -122,12 +124,12 @@ def waits(starts_ms: np.ndarray, run_ms: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a network in the order in which they run; fields are (steps,).
+    """The steps of a network in the order in which they run; each array is (steps,).
 
-    `operation`: its number in the graph; `kind`: its class of work; `moves`: true if it moves bytes;
-    `run_ms`: the device's time; `shares`: (features, steps) of `run_ms`; `backward`: true in the backward
-    pass; `starts_ms`: the host's time to launch it, 0 without a host. `host_half`: logarithm of the factor
-    by which the host's times may be off; `launch`: that of the network.
+    `operation`: position in the graph; `kind`: class of work; `moves`: True if the step moves bytes;
+    `run_ms`: the device's time; `shares`: (features, steps) `run_ms` by term, as shares; `backward`: True
+    in the backward pass; `starts_ms`: the host's time to launch the step, 0 without a host. `host_half`:
+    logarithm of the factor by which the host's times may be wrong; `launch`: the network's launch.
     """
 
     operation: np.ndarray
@@ -144,7 +146,7 @@ class Steps:
     def of(
         cls, work: Workload, run_ms: np.ndarray, shares: np.ndarray, host: Host | None, mode: Mode
     ) -> Steps:
-        """Order the work of a network by operation, the backward pass last."""
+        """Order the work of a network by operation, with the backward pass last."""
         listed = len(work.operation) + np.arange(len(work.operation))
         order = np.argsort(np.where(work.backward, listed, work.operation), kind="stable")
         starts = np.zeros(len(order)) if host is None else host.starts(work, mode)[order]
@@ -157,12 +159,12 @@ class Steps:
 
     @property
     def device_ms(self) -> float:
-        """Time to run all steps."""
+        """Time in ms to run all steps."""
         return float(self.run_ms.sum())
 
     @property
     def host_ms(self) -> float | None:
-        """Time to launch all steps; None without a host."""
+        """Time in ms to launch all steps; None without a host."""
         return float(self.starts_ms.sum()) or None
 
     @property
@@ -172,18 +174,20 @@ class Steps:
 
     @property
     def waits_ms(self) -> np.ndarray:
-        """(steps,) ms of waiting for the host before each step."""
+        """(steps,) ms that the device waits for the host before each step."""
         return waits(self.starts_ms, self.run_ms)
 
     @property
     def ms(self) -> np.ndarray:
-        """(steps,) ms of each step, with the waiting before it."""
+        """(steps,) ms of each step, including the wait before it."""
         return self.run_ms + self.waits_ms
 
     @property
     def of_device_ms(self) -> np.ndarray:
-        """(steps,) ms of each step that a faster device shortens: its run, in a host-bound pass only the
-        part after the host has launched all steps.
+        """(steps,) ms of each step that a faster device would shorten.
+
+        It is the time to run the step; in a host-bound pass, only the part after the host has launched all
+        steps.
         """
         if not self.host_bound:
             return self.run_ms
@@ -192,11 +196,11 @@ class Steps:
 
     @property
     def latency_ms(self) -> float:
-        """Time until the last step has ended."""
+        """Time in ms until the last step has ended."""
         return float(self.run_ms.sum() + self.waits_ms.sum())
 
     def interval(self, half: float, coverage: float | None) -> tuple[float, float]:
-        """(low, high) ms of the latency; `half`: half width of the device's times, a logarithm."""
+        """(low, high) of the latency in ms; `half`: half width of the device's log interval."""
         sure = COVERAGE if coverage is None else coverage
         of_host = self.host_half * normal_quantile(sure) / FACTOR_QUANTILE
         low, high = (

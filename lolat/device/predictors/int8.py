@@ -1,7 +1,7 @@
-"""The time of a network in INT8: factors on the formula in float, by class of work.
+"""The time of a network in INT8: factors on the times in float, by class of work.
 
 A product in 8 bits takes its time in float times the factor of its class. The time of an operation that
-only moves data follows from its elements: in 8 bits no part of it runs inside a product.
+only moves data is computed from its elements, because in 8 bits it is never fused into a product.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ if TYPE_CHECKING:
     from lolat.graph.analysis import Analysis
 
 BY_ELEMENTS = ("pair", "curve")
-"""Classes that ONNX Runtime fuses in float, so that the float formula hardly predicts them."""
+"""Classes that ONNX Runtime fuses in float, so that their time in INT8 cannot be derived from the float
+formula."""
 _CONVERSION = INT8_CLASSES.index(CONVERSION)
 
 
 class Factors(msgspec.Struct, frozen=True):
-    """Factors of a scheme in a profile: class of work -> time over that of `parts`.
+    """Factors of a quantization scheme in a profile: class of work -> time in INT8 / time by `parts`.
 
-    `spread`: standard deviation, a logarithm, of its error on blocks held out of the fit; `points`: their
-    number.
+    `spread`: standard deviation of the log error on blocks held out of the fit; `points`: number of these
+    blocks.
     """
 
     factors: dict[str, Positive]
@@ -55,10 +56,10 @@ def parts(
     rates: Mapping[str, float],
     known: Collection[str],
 ) -> np.ndarray:
-    """(operations, INT8_CLASSES + 1) ms in float, by class; the last column stays in float.
+    """(operations, INT8_CLASSES + 1) ms in float, split by class; the last column runs in float.
 
-    `float_ms`: (operations,); `rates`: ms of an element and of an operation in float; `known`: the schemes
-    that have factors; all others run as in float.
+    `float_ms`: (operations,) ms; `rates`: ms per element and per operation in float; `known`: the schemes
+    that have factors. An operation of another scheme runs as in float.
     """
     graph = analysis.graph
     sizes = np.array([tensor.elements(batch_size) for tensor in graph.tensors], float)
@@ -78,7 +79,7 @@ def parts(
 
 
 def in_int8(known: Mapping[str, Factors], analysis: Analysis, of_parts: np.ndarray) -> np.ndarray:
-    """(operations, INT8_CLASSES + 1) ms; `of_parts`: `parts`."""
+    """(operations, INT8_CLASSES + 1) ms in INT8; `of_parts`: the result of `parts`."""
     every = {
         scheme: np.array([of.factors.get(name, 1.0) for name in (*INT8_CLASSES, "")])
         for scheme, of in known.items()
@@ -88,7 +89,7 @@ def in_int8(known: Mapping[str, Factors], analysis: Analysis, of_parts: np.ndarr
 
 
 def untimed_in_int8(known: Mapping[str, Factors], analysis: Analysis) -> float:
-    """The share of multiply-accumulates that are quantized in a way that is not `known`."""
+    """The share of the multiply-accumulates that are quantized by a scheme that is not `known`."""
     steps = int8_steps(analysis.graph)
     is_untimed = [
         "bits" in o.attributes
@@ -99,7 +100,7 @@ def untimed_in_int8(known: Mapping[str, Factors], analysis: Analysis) -> float:
 
 
 def int8_half_width(known: Mapping[str, Factors], graph: Graph, coverage: float) -> float:
-    """Half width, a logarithm, that INT8 adds to an interval: the largest of the used schemes."""
+    """Half width that INT8 adds to a log interval: the largest one of the schemes in the graph."""
     used = {o.attributes.get(INT8) for o in graph.operations}
     return max(
         (t_quantile(coverage, of.points - 1) * of.spread for n, of in known.items() if n in used),
@@ -108,7 +109,7 @@ def int8_half_width(known: Mapping[str, Factors], graph: Graph, coverage: float)
 
 
 def int8_remark(analysis: Analysis, ms: np.ndarray) -> str:
-    """The remark on the parts of a network in INT8; `ms`: `in_int8`."""
+    """The remark on how much of a network runs in INT8; `ms`: the result of `in_int8`."""
     total = float(ms.sum()) or 1.0
     island = float(ms[:, [INT8_CLASSES.index(name) for name in {*ISLANDS.values()}]].sum())
     converted = float(ms[:, _CONVERSION].sum())

@@ -1,4 +1,4 @@
-"""The classes of a GPU's operations: a row for each, with everything that formula and fit assume of it.
+"""The classes of a GPU's operations: one row per class, with all that formula and fit assume about it.
 
 `lolat.graph.work` assigns each operation to its class.
 """
@@ -10,31 +10,31 @@ from dataclasses import dataclass
 from lolat.graph import work as c
 
 Share = tuple[float, float]
-"""(share of the device's rate or bandwidth, its standard deviation as a logarithm)."""
+"""(share of the device's rate or bandwidth, standard deviation of the log of this share)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperationClass:
     """The assumptions about a class of operations.
 
-    `launch`: launch overhead over that of an addition. The shortest operations that NeuSight timed one by
-    one on A100, V100 and T4, less TIMING of the addition's: softmax 1.35, layer norm 2.1, product of two
-    tensors 1.3 (more in networks, which reshape them), dense layer 2.5, convolution 2.3 to 3.5.
-    `has_weights`: autocast launches one operation more in every pass, which converts the weights.
-    `backward`: time of the backward pass over that of its work, see LAYOUT_FACTORS. `in_tiles`: a product
-    that is cut into tiles. `in_tf32`: PyTorch computes it in TF32 by default; it does not do so for
-    products of matrices.
+    `launch`: launch overhead / launch overhead of an addition. The ratios are from the shortest operations
+    that NeuSight timed one by one on A100, V100 and T4, without the addition's TIMING: softmax 1.35, layer
+    norm 2.1, product of two tensors 1.3 (more in networks, which reshape them), dense layer 2.5,
+    convolution 2.3 to 3.5. `has_weights`: True if autocast launches one more operation in every pass, which
+    converts the weights. `backward`: time of the backward pass / time predicted from its work, see
+    LAYOUT_FACTORS. `in_tiles`: True for a product that is cut into tiles. `in_tf32`: True if PyTorch
+    computes it in TF32 by default, as it does convolutions but not matrix products.
 
-    `in_half`: of products, shares of a data sheet's sustained rate and bandwidth in half precision. Rates:
-    large products of bfloat16 on A100, H100 and B200 (0.70 to 0.91), all of a RTX PRO 6000; bandwidths:
-    means of RTX 3090, 4090 and 5090; dense layers and products of two tensors as on the RTX 3090, as the
-    larger caches of the others hold all their data. Depthwise convolutions use no units for matrices and
-    stay as measured.
+    `in_half`: for products, the shares of a data sheet's sustained rate and bandwidth that they reach in
+    half precision. Rates are from large bfloat16 products on A100, H100 and B200 (0.70 to 0.91), and all of
+    the rate on an RTX PRO 6000; bandwidths are means of RTX 3090, 4090 and 5090, except that dense layers
+    and products of two tensors have the RTX 3090's, since the larger caches of the other cards hold all
+    their data. Depthwise convolutions use no matrix units and stay as measured.
 
     `rate`, `bandwidth`: priors of a fit, from RTX 3090 and 4090 (docs/results/index.md).
-    `float32_bandwidth`: in float32 and TF32 with channels first. P100, P4, T4, V100 and H100, each fitted
-    alone, reach 0.17 to 0.41 of the sheet's bandwidth. In half precision, changing the layout of tensors
-    has a term of its own (LAYOUT_FACTORS).
+    `float32_bandwidth`: the prior in float32 and TF32 with channels first. P100, P4, T4, V100 and H100,
+    each fitted alone, reach 0.17 to 0.41 of the sheet's bandwidth. In half precision, changing the layout
+    of tensors is a separate term (LAYOUT_FACTORS).
     """
 
     launch: float = 1.0

@@ -1,7 +1,7 @@
-"""A GPU's formula changed by data sheets to another precision or another card.
+"""A GPU's formula, changed by data sheets to another precision or another card.
 
 Operations that only move data keep their time per byte. Products get the data sheet's rate and bandwidth in
-that precision, times the shares that they usually reach.
+the other precision, times the shares that they usually reach.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from lolat.hardware.card_names import is_card
 from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, OF_PEAK, Gpu
 
 PRECISION_SPREAD = 0.2
-"""Standard deviation, a logarithm, of the error that all networks share: RTX 3090, 4090, 5090 and PRO 6000
-in half precision, each predicted by the shares of the others, have medians of 0.03 to 0.23."""
+"""Standard deviation of the log error that all networks share: RTX 3090, 4090, 5090 and PRO 6000 in half
+precision, each predicted by the shares of the others, have median errors of 0.03 to 0.23."""
 IN_HALF = {name: of.in_half for name, of in OPERATION_CLASSES.items() if of.in_half}
 IN_FLOAT32 = dict.fromkeys(IN_HALF, (OF_PEAK, 0.7))
-"""Class of products -> its shares of a data sheet's rate and bandwidth."""
+"""Class of products -> (share of a data sheet's rate, share of its bandwidth) in float32."""
 REACHED_BANDWIDTH = 0.87
-"""Share of a data sheet's bandwidth beyond which memory alone limits. Operations of equal shape on A100
-PCIe of 40 and 80 GB (1,555 and 1,935 GB/s; NeuSight) differ 1.24 times where they reach 0.87 of it
-(additions), 1.17 at 0.65 to 0.71 (layer norms, softmax), 1.10 at 0.02 to 0.25 (products)."""
+"""Share of a data sheet's bandwidth above which only memory limits. The A100 PCIe with 80 GB has 1.24 times
+the bandwidth of the one with 40 GB (1,935 and 1,555 GB/s; NeuSight): equal operations are 1.24 times faster
+at 0.87 of the bandwidth (additions), 1.17 at 0.65 to 0.71 (layer norms, softmax), 1.10 at 0.02 to 0.25
+(products)."""
 
 
 def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
-    """The formula in a data type of a mode; InputError if the GPU has no units for it, or no sheet."""
+    """The formula in another data type; InputError if the GPU has no units for it or no data sheet."""
     before, mode = formula.mode, dataclasses.replace(formula.mode, dtype=dtype)
     if mode == before:
         return formula
@@ -76,11 +77,11 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
 
 
 def on_sheet(formula: Roofline, was: Gpu, gpu: Gpu) -> tuple[Roofline, float, float]:
-    """Scale a measured card's formula to another card by their data sheets; also the ratios of their rates
-    and of their bandwidths.
+    """(the formula scaled to another card by data sheets, ratio of their rates, ratio of their bandwidths).
 
-    Launches stay. The time of bytes at REACHED_BANDWIDTH scales with the sheets' bandwidths; any longer
-    time on the measured card came from its units, and that rest scales with their rates.
+    Launch overheads stay. The time that the bytes would take at REACHED_BANDWIDTH scales with the
+    bandwidths; any further time on the measured card came from its compute units, and scales with their
+    rates.
     """
     dtype = formula.mode.dtype
     faster = (gpu.rate(dtype) or 1.0) / (was.rate(dtype) or 1.0)
@@ -110,7 +111,7 @@ def on_sheet(formula: Roofline, was: Gpu, gpu: Gpu) -> tuple[Roofline, float, fl
 def no_precision(
     dtype: str, measured: str, gpu: Gpu | None, device: str = "the device"
 ) -> InputError:
-    """The error that a device has no such precision."""
+    """The error for a precision that a device does not have."""
     name, asked = device if gpu is None else gpu.name, PRECISION_OF[dtype]
     has = [d for d in PRECISION_OF if d == measured or (gpu is not None and gpu.rate(d))]
     known = " or ".join(dict.fromkeys(PRECISION_OF[d] for d in has))

@@ -1,14 +1,14 @@
-"""A roofline for each class of operations: each operation computes, moves and is launched.
+"""A roofline for each class of operations: each operation computes, moves bytes and is launched.
 
 The longest of the three counts fully and the others in part, as they overlap incompletely:
 
-    t = (computing ** s + moving ** s + starting ** s) ** (1 / s), s: the device's sharpness
+    t = (computing ** s + moving ** s + starting ** s) ** (1 / s),  s: the device's sharpness
     computing = outputs * depth / rate
     moving = bytes / bandwidth
 
 `rate` and `bandwidth` belong to the operation's class. The outputs of a product are rounded up to whole
-tiles and, if the number of multiprocessors is known, to whole waves (tile and wave quantization in
-NVIDIA's guide to matrix multiplication). docs/explanation/formula.md has an ablation.
+tiles and, if the number of multiprocessors is known, to whole waves (tile and wave quantization in NVIDIA's
+guide to matrix multiplication). docs/explanation/formula.md has an ablation.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ SPLIT_DEPTH = 1024  # least depth of a part of a split product
 TILE = 64  # height and width of the outputs that a multiprocessor computes at once
 OF_MATRICES = 1.5  # rate of products of matrices over that of convolutions, in TF32
 WINOGRAD = 4.0
-"""Multiplications of a direct 3x3 convolution over those of F(4x4, 3x3) (Lavin and Gray 2016). Libraries
-use it in float32: V100, P100, T4 and P4 reach 1.6 to 2.25 times their peak, by direct multiplications."""
+"""Multiplications of a direct 3x3 convolution / multiplications of F(4x4, 3x3) (Lavin and Gray 2016).
+Libraries use the latter in float32: counted as direct convolutions, V100, P100, T4 and P4 reach 1.6 to 2.25
+times their peak."""
 RECURRENT_MS = 0.007
-"""Least time of a recurrent layer for each position of its input, on any GPU. PyTorch 1.11 takes 6.1 to
+"""Least time of a recurrent layer per position of its input in ms, on any GPU. PyTorch 1.11 takes 6.1 to
 14.5 us, median 7.1, for 80 LSTM and RNN networks (40 to 360 units, batches of 1 to 62) by cuDNN's standard
 algorithm and 0.3 to 76 by the one for small layers (xwang233's cudnn-rnn-bench-62143); DeepBench 27 to 62
 us for LSTMs of 256 and 512 units on a V100 (batch 16 to 128), 13 to 52 on a Titan Xp."""
 LEAST_TRAINING_STEPS = 20  # held-out training steps for an interval of their own
 LAYOUT_FACTORS = 1.2, 3.1
-"""Bytes moved to convert layouts for each byte of a convolution in half precision, forward and backward, at
-the data sheet's bandwidth. Tensor cores need channels last, and cuDNN converts tensors from channels first
-and back: about half of them forward, all backward. With `OperationClass.backward`, by 290 networks of timm
-on a RTX 3090 (PyTorch 1.12 and 1.13, AMP) in both layouts, families left out: training steps have a median
-error of 7.5 % and no bias by the terms of inference; 14 % and -14 % with channels first without
-LAYOUT_FACTORS. A GPU that converts all tensors (`Gpu.channels_last`) takes the second number forward too:
-an H100 (cuDNN 9) 2.5 to 3.5, by 14 networks in both layouts (benchmarks/h100)."""
+"""Bytes moved to convert layouts per byte of a convolution in half precision, (forward, backward), at the
+data sheet's bandwidth. Tensor cores need channels last, and cuDNN converts tensors from channels first and
+back: about half of them forward, all backward. Source: 290 networks of timm on an RTX 3090 (PyTorch 1.12
+and 1.13, AMP) in both layouts, families left out. With these factors and `OperationClass.backward`,
+training steps predicted by the terms of inference have a median error of 7.5 % and no bias; without them,
+14 % and -14 % with channels first. A GPU that converts all tensors (`Gpu.channels_last`) takes the second
+number forward too: an H100 (cuDNN 9) 2.5 to 3.5, by 14 networks in both layouts (benchmarks/h100)."""
 NOTHING_MEASURED = (
     "nothing was measured on this device: its data sheet alone; operations timed there make it better "
     "(`lolat fit OPERATIONS.csv --facts FILE --name NAME`)"
@@ -68,14 +69,14 @@ OPERATION_FEATURES = ("flops", "traffic", "ops")
 COMPUTE, MOVE, START = range(3)
 TERM_NAMES = ("rate", "bandwidth")
 CLASS_TERMS = {name: TERM_NAMES if name in PRODUCTS else TERM_NAMES[1:] for name in CLASSES}
-"""Class of operations -> its terms: `bandwidth`, bytes per ms, and for products `rate`, macs per ms."""
+"""Class of operations -> its terms: `bandwidth` (bytes per ms), and for products `rate` (MACs per ms)."""
 
 
 class OwnStep(msgspec.Struct, frozen=True):
-    """A user's timed training step.
+    """A training step that a user timed.
 
-    `network`, `size`: as `lolat.readers.read` takes them; `key`: equal for steps of the same work in the
-    same mode at a batch of one; `passes_ms`: measured ms of both passes of a micro-batch.
+    `network`, `size`: arguments of `lolat.readers.read`; `key`: equal for steps with the same work and mode
+    at batch size 1; `passes_ms`: measured ms of the forward and backward pass of a micro-batch.
     """
 
     network: str
@@ -86,8 +87,9 @@ class OwnStep(msgspec.Struct, frozen=True):
 
 
 class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True):
-    """A rate, a bandwidth and a launch for each class of operations; from counts alone, the rates of large
-    operations.
+    """A rate, a bandwidth and a launch overhead for each class of operations.
+
+    A question with counts alone is answered with the rates of large operations.
 
     - `multiprocessors`: 1 if unknown.
     - `classes`: the terms of each class (CLASS_TERMS).
@@ -96,17 +98,17 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     - `measured`: the classes with timed operations. Other classes have usual terms.
     - `mode`: the execution mode.
     - `shape_residuals`: corrections of classes of products, from operations timed alone.
-    - `sustained`: MACs per ms that no product of a network exceeds, where power limits long runs.
-    - `sheet_peak`: MACs and bytes per ms of the data sheet; None without one.
+    - `sustained`: MACs per ms that no product in a network exceeds, because power limits long runs.
+    - `sheet_peak`: (MACs per ms, bytes per ms) of the data sheet; None without one.
     - `host`: the launches of a GPU's host; None if launching takes no time of its own.
-    - `tf32`: the rate of convolutions in TF32 over their rate in float32; 1 without TF32.
+    - `tf32`: the rate of convolutions in TF32 / their rate in float32; 1 without TF32.
     - `tile`: height and width of the outputs that a multiprocessor computes at once; 1 without tiles.
     - `sharpness`: see SHARPNESS.
-    - `training`: measured over predicted time of training steps.
+    - `training`: measured / predicted time of training steps.
     - `training_residuals`: the `residuals` of training steps.
     - `training_optimizer`: the optimizer whose update was timed; "none" without an update, "" if unknown.
-    - `channels_last_terms`: true if the terms are of channels last; channels first then convert on top.
-    - `layout_factor`: bytes converted for each byte of a convolution in a forward pass (LAYOUT_FACTORS).
+    - `channels_last_terms`: True if the terms are for channels last; channels first then adds conversions.
+    - `layout_factor`: bytes converted per byte of a convolution in a forward pass (LAYOUT_FACTORS).
     - `own_steps`: the user's timed steps, which scaled `training` by the factor `own_level`.
     """
 
@@ -139,7 +141,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         cls, multiprocessors: float, classes: Mapping[str, Mapping[str, float]], launch_ms: float,
         step_ms: float, measured: Sequence[str] = CLASSES, mode: Mode = DEFAULT_MODE, tile: float = TILE,
     ) -> Roofline:  # fmt: skip
-        """A formula of the terms of all classes; its linear coefficients are those of large operations."""
+        """A formula from the terms of all classes; its linear coefficients hold for large operations."""
         rate = max(terms["rate"] for name, terms in classes.items() if name in PRODUCTS)
         bandwidth = max(terms["bandwidth"] for terms in classes.values())
         return cls.linear(
@@ -149,14 +151,14 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         )  # fmt: skip
 
     def of_terms(self, classes: Mapping[str, Mapping[str, float]]) -> Self:
-        """The formula with other terms of its classes, and the linear coefficients of these."""
+        """The formula with other terms for its classes; its linear coefficients change accordingly."""
         large = Roofline.of(
             self.multiprocessors, classes, self.launch_ms, self.step_ms, self.measured
         )
         return msgspec.structs.replace(self, classes=large.classes, coefficients=large.coefficients)
 
     def scaled(self, factor: float) -> Self:
-        """See `Formula`; the host is another machine, and stays as it is."""
+        """The formula of a device that takes `factor` times as long; its host, another machine, stays."""
         return msgspec.structs.replace(
             super().scaled(factor),
             classes={
@@ -172,13 +174,13 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
 
     @cached_property
     def terms(self) -> np.ndarray:
-        """(2, CLASSES) rates and bandwidths; the rate of a class without products is infinite."""
+        """(2, CLASSES) rates and bandwidths; a class without products has an infinite rate."""
         return np.array(
             [[self.classes[name].get(term, math.inf) for name in CLASSES] for term in TERM_NAMES]
         )
 
     def times(self, work: Workload) -> tuple[np.ndarray, np.ndarray]:
-        """((steps,) ms of each in a network, (features, steps) shares of it); views take no time."""
+        """((steps,) ms of each step in a network, (features, steps) its shares); views take no time."""
         faster = self.faster(work, self.mode.dtype, self.tf32)
         with np.errstate(all="ignore"):
             start = np.maximum(self.step_ms, RECURRENT_MS * work.sequential)
@@ -198,7 +200,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         return ms, np.where(work.bytes > 0, shares, 0.0)
 
     def times_alone(self, work: Workload) -> np.ndarray:
-        """(steps,) ms of each, timed alone; the launch of products is added."""
+        """(steps,) ms of each step when timed alone; the launch overhead of products is added in full."""
         launch_ms = self.launch_ms * launches_alone(work)
         on_top = np.where(work.is_of(*PRODUCTS), launch_ms, 0.0)
         faster = self.faster(work, self.mode.dtype, self.tf32)
@@ -208,34 +210,34 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         return np.where(work.bytes > 0, ms, 0.0)
 
     def moving_ms(self, name: str, moved: float) -> float:
-        """Time, in ms, of an operation of class `name` in a network that only moves `moved` bytes."""
+        """Time in ms of an operation of class `name` in a network, if it only moves `moved` bytes."""
         parts = np.array([moved / self.classes[name]["bandwidth"]]), np.array([self.step_ms])
         return float(longest(self.sharpness, *parts)[0][0])
 
     @staticmethod
     def faster(work: Workload, dtype: str, tf32: float) -> np.ndarray:
-        """(steps,) rate of each in a data type of a mode over that in float32."""
+        """(steps,) rate of each step in a mode's data type / its rate in float32."""
         of = {FLOAT32: (tf32, 1.0), TF32: (tf32, OF_MATRICES * tf32 if tf32 > 1.0 else 1.0)}
         convolutions, matrices = of.get(dtype, (1.0, 1.0))
         others = np.where(work.is_of(*TILED - IN_TF32), matrices, 1.0)
         return np.where(work.is_of(*IN_TF32), convolutions, others)
 
     def _least_ms(self, work: Workload, faster: np.ndarray) -> np.ndarray:
-        """(steps,) ms by the data sheet's peak and bandwidth, 0 without a sheet."""
+        """(steps,) least ms of each step by the data sheet's peak and bandwidth; 0 without a sheet."""
         macs, moved = self.sheet_peak or (math.inf, math.inf)
         may = has_winograd(self.mode.dtype, self.tf32) & work.is_of(c.CONVOLUTION)
         by_winograd = np.where(may & (work.depth % 9 == 0), WINOGRAD, 1.0)
         return np.maximum(work.macs / (faster * by_winograd * macs), work.bytes / moved)
 
     def _parts(self, work: Workload, faster: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """((steps,) ms of computing, (steps,) ms of moving); `faster`: factor of the rate."""
+        """((steps,) ms of computing, (steps,) ms of moving); `faster`: (steps,) factor of the rate."""
         rate, bandwidth = self.terms[:, work.kind]
         volume = volumes(work, self.multiprocessors, self.mode, self.tile)
         return volume / (faster * rate), work.bytes / bandwidth
 
     @staticmethod
     def slower(work: Workload) -> np.ndarray:
-        """(steps,) usual time of each in a backward pass over that of its work."""
+        """(steps,) usual time of each step in a backward pass / the time predicted from its work."""
         back = np.array([OPERATION_CLASSES[name].backward for name in CLASSES])
         return np.where(work.backward, back[work.kind], 1.0)
 
@@ -243,11 +245,11 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     def layout_bytes(
         work: Workload, mode: Mode, on_top: bool = False, forward: float = LAYOUT_FACTORS[0]
     ) -> np.ndarray:
-        """(steps,) bytes that convert convolutions' tensors, beyond what the terms contain.
+        """(steps,) bytes moved to convert layouts of convolutions' tensors, beyond what the terms include.
 
-        `on_top`: True if the terms are those of channels last. Otherwise they are those of inference with
-        channels first, so that channels last and compiled networks convert less than the terms contain.
-        `forward`: bytes for each byte of a convolution in a forward pass.
+        `on_top`: True if the terms are for channels last. Otherwise the terms are for inference with
+        channels first, and the bytes are negative for channels last and compiled networks, which convert
+        less than the terms include. `forward`: bytes per byte of a convolution in a forward pass.
         """
         if not mode.half:
             return np.zeros(len(work.kind))
@@ -256,7 +258,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         return each * work.bytes * work.is_of(*IN_TF32)
 
     def factors(self, work: Workload) -> np.ndarray:
-        """(steps,) factors of the times, from shape residuals."""
+        """(steps,) factors of the times, from the shape residuals."""
         factors = np.ones(len(work.kind))
         for name, rows in self.shape_residuals.items():
             which = work.is_of(name)
@@ -266,7 +268,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     # ---- Whole networks
 
     def units(self, counts: np.ndarray) -> np.ndarray:
-        """`Formula.units`; the elements of convolutions and the weights are moved as all others are."""
+        """(features,) units of each term; elements of convolutions and weights count as moved elements."""
         units = super().units(counts)
         units[MOVE] += sum(counts[COLUMNS.index(name)] for name in ("acts", "inp", "weights"))
         return units
@@ -281,21 +283,21 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     def of_blocks(
         self, analysis: Analysis, batch_size: int
     ) -> tuple[np.ndarray, float, Steps | None]:
-        """`Formula.of_blocks`; the call has no time of its own."""
+        """Times of the blocks as in `Formula.of_blocks`; the call takes no time of its own."""
         steps, each = self._of_operations(analysis, batch_size)
         terms = np.zeros((len(analysis.blocks), len(self.features)))
         np.add.at(terms, analysis.owner, each)
         return terms, 0.0, steps
 
     def counts_of(self, analysis: Analysis, batch_size: int) -> np.ndarray:
-        """`Formula.counts_of`; operations count as the device starts them in this execution mode."""
+        """Counts of operations as in `Formula.counts_of`; "ops" are the launches in this execution mode."""
         counts = super().counts_of(analysis, batch_size)
         steps, _ = self._of_operations(analysis, batch_size)
         counts[:, COLUMNS.index("ops")] = np.bincount(steps.operation, steps.moves, len(counts))
         return counts
 
     def of_operations(self, analysis: Analysis, batch_size: int) -> np.ndarray:
-        """`Formula.of_operations`; the host's part of a time, beyond the device's, is in the term "ops"."""
+        """Times of operations as in `Formula.of_operations`; waiting for the host is in the term "ops"."""
         return self._of_operations(analysis, batch_size)[1]
 
     def _of_operations(self, analysis: Analysis, batch_size: int) -> tuple[Steps, np.ndarray]:
@@ -313,8 +315,9 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     ) -> Extrapolation:
         """The part of a network outside the measured range.
 
-        It is the whole network if that is host-bound, launched in an unmeasured way, or below the
-        `minimum`; otherwise it is the operations of untimed classes and the device's waiting.
+        The whole network is outside if it is host-bound, launched in a way that was not measured, or below
+        the `minimum`. Otherwise operations of untimed classes are outside, and the time that the device
+        waits.
         """
         unlike, remarks = self.unlike(steps), [*self._reasons(steps, batch_size, minimum)]
         if unlike is None:
@@ -328,7 +331,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         return dataclasses.replace(extrapolation, remarks=tuple(remarks))
 
     def unlike(self, steps: Steps) -> dict[str, float] | None:
-        """Class that was not timed -> its share of the device's time; None if no class was timed."""
+        """Class that was not timed -> its share of the device's time; None if no class was timed at all."""
         if not self.measured:
             return None
         ms = np.bincount(steps.kind, steps.run_ms, len(CLASSES))
@@ -354,7 +357,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
 
     @property
     def launched_otherwise(self) -> str:
-        """A remark if the launch is another than the measured one, else ""."""
+        """A remark if the launch differs from the measured launch; else ""."""
         if self.host is None or self.host.launch == self.mode.launch:
             return ""
         return (
@@ -363,7 +366,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         )
 
     def _reasons(self, steps: Steps, batch_size: int, minimum: MeasuredMinimum) -> Iterator[str]:
-        """Remarks on causes that put a whole network outside the measured range."""
+        """Yield remarks on reasons why a whole network is outside the measured range."""
         host, operations = self.host, int(steps.moves.sum())
         views = len(steps.moves) - operations
         if host is not None and steps.host_ms is not None and steps.host_bound:
@@ -397,34 +400,34 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
 
 
 class TrainingSteps(Roofline, frozen=True, kw_only=True, omit_defaults=True, dict=True):
-    """A roofline of training steps, with terms of their own if enough steps were timed."""
+    """A roofline for training steps, with its own terms if enough steps were timed."""
 
     name: ClassVar[str] = "training-steps"
 
     @staticmethod
     def slower(work: Workload) -> np.ndarray:
-        """(steps,) ones, as the terms cover both passes."""
+        """(steps,) ones, because the terms cover both passes."""
         return np.ones(len(work.kind))
 
     @staticmethod
     def layout_bytes(
         work: Workload, mode: Mode, on_top: bool = False, forward: float = LAYOUT_FACTORS[0]
     ) -> np.ndarray:
-        """(steps,) zeros, as the terms cover both passes."""
+        """(steps,) zeros, because the terms cover both passes."""
         return np.zeros(len(work.kind))
 
 
 def has_winograd(dtype: str, tf32: float) -> bool:
-    """True if convolutions may use Winograd's algorithm: in float32 without units for matrices."""
+    """True if convolutions may use Winograd's algorithm: in float32, without matrix units for it."""
     return dtype in (FLOAT32, TF32) and tf32 == 1.0
 
 
 def volumes(work: Workload, multiprocessors: float, mode: Mode, tile: float = TILE) -> np.ndarray:
-    """(steps,) multiply-accumulates, rounded up to whole tiles, waves and, in half precision, steps of
-    depth.
+    """(steps,) multiply-accumulates, rounded up to whole tiles and waves.
 
-    A wave is a tile for each multiprocessor. A few deep tiles, such as gradients of weights, are split in
-    depth for idle multiprocessors. `tile`: 1 without tiles.
+    A wave has one tile per multiprocessor. In half precision the depth is rounded up too. A few deep tiles,
+    such as those of weight gradients, are split in depth over idle multiprocessors. `tile`: 1 without
+    tiles.
     """
     if tile == 1.0:
         return work.macs
@@ -440,7 +443,7 @@ def volumes(work: Workload, multiprocessors: float, mode: Mode, tile: float = TI
 
 
 def longest(sharpness: float, *parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """((steps,) ms of overlapping parts by the norm of order `sharpness`, (parts, steps) their shares).
+    """((steps,) ms of overlapping parts, (parts, steps) their shares), by the norm of order `sharpness`.
 
     `parts`: (steps,) ms each, not all 0.
     """

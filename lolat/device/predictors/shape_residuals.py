@@ -1,8 +1,8 @@
-"""Residuals of operations by their shape: a Gaussian process on logarithms of sizes.
+"""Residuals of operations by their shape: a Gaussian process on the logarithms of a product's sizes.
 
-A library picks a kernel by the shape of an operation, which a formula of a few terms does not know. The
+A library picks a kernel by the shape of an operation, which a formula with a few terms cannot follow. The
 mean of the process, fitted to operations timed alone (Rasmussen and Williams 2006, 8.3.1: subset of
-regressors), is added to the logarithm of the formula's time; far from all of them it is 0.
+regressors), is added to the logarithm of the formula's time; it is 0 far from all these operations.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LEAST_OPERATIONS = 20  # of a class
 ALIGNED_SIZE = 32  # sizes that are multiples of it differ from others
 WEIGHING_ROUNDS = 4
 Row = tuple[Positive, Positive, Positive, Positive, Number]
-"""(SHAPE of a product, its weight)."""
+"""(the four sizes of a product as in SHAPE, the weight of this shape)."""
 
 
 def fit_shape_residuals(work: Workload, residuals: np.ndarray) -> tuple[Row, ...]:
-    """Fit shapes and weights to products timed alone; `residuals`: (steps,) log(measured / predicted)."""
+    """Fit weights of shapes to products timed alone; `residuals`: (steps,) log(measured / predicted)."""
     shapes = _shapes(work)
     chosen = shapes
     if len(shapes) > MOST_SHAPES:
@@ -44,7 +44,7 @@ def fit_shape_residuals(work: Workload, residuals: np.ndarray) -> tuple[Row, ...
 
 
 def shape_factors(rows: Sequence[Row], work: Workload) -> np.ndarray:
-    """(steps,) factors of the formula's times of products."""
+    """(steps,) factors that correct the formula's times of products."""
     table = np.array(rows, float).reshape(-1, len(SHAPE) + 1)
     return np.asarray(np.exp(_covariance(_shapes(work), table[:, :-1]) @ table[:, -1]))
 
@@ -54,7 +54,7 @@ def _shapes(work: Workload) -> np.ndarray:
 
 
 def _covariance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """(one, other) covariance of shapes, at most ERROR_SPREAD**2."""
+    """Covariance between shapes, (rows of one, rows of other), at most ERROR_SPREAD**2."""
     a, b = (
         np.column_stack([np.log(s) / LENGTH_SCALE, s[:, 2:] % ALIGNED_SIZE == 0])
         for s in (one, other)
