@@ -16,12 +16,15 @@ from lolat.training.cost import Cost, RepeatableQuestion
 from lolat.training.parallel import NONE
 
 AskAbout = Callable[..., Cost | None]
-"""A function that answers the question of a choice with some arguments changed; None if it is refused."""
+"""A function of (a choice, changed arguments) that asks the choice's question again; None if it is
+refused."""
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another answer for a training; `share`: its time over the time as asked."""
+    """Another way to run a training; `share`: its time as a fraction of the time asked for; `options`: its
+    command-line options.
+    """
 
     cost: Cost
     share: float
@@ -29,7 +32,7 @@ class Alternative:
 
 
 def ask_about(again: RepeatableQuestion | None, one: Choice, **changed: Any) -> Cost | None:
-    """Answer a device's question about a choice; None without a question, or if it is refused."""
+    """Ask a device's question again about one choice; None without a question, or if it is refused."""
     whole = one.devices * one.batch_size
     about = {"batch_size": one.batch_size, "replicas": one.devices, "global_batch_size": None,
              "checkpointing": one.checkpointing, "accumulate": one.in_all // whole}  # fmt: skip
@@ -39,7 +42,7 @@ def ask_about(again: RepeatableQuestion | None, one: Choice, **changed: Any) -> 
 def uncheckpointed(one: Choice, asked: AskAbout) -> Cost | None:
     """Answer about a choice without checkpointing; None if no batch fits.
 
-    The updates keep their size. The batch is the largest that fits, at most the choice's own.
+    The updates keep their size. The batch is halved until it fits.
     """
     of_each, size = one.in_all // one.devices, one.batch_size
     while size:
@@ -52,7 +55,7 @@ def uncheckpointed(one: Choice, asked: AskAbout) -> Cost | None:
 
 
 def without_checkpointing(cost: Cost) -> Alternative | None:
-    """The answer without checkpointing, if it fits and saves a tenth of the time."""
+    """The answer without checkpointing, if it fits and is clearly faster (SHORTER); else None."""
     if cost.checkpointing in (None, NONE):
         return None
     one = Choice.of(cost, cost.best)
@@ -68,8 +71,8 @@ def without_checkpointing(cost: Cost) -> Alternative | None:
 def other_modes(cost: Cost) -> Iterator[Cost | None]:
     """Yield the answers in other execution modes; None for a mode that is refused.
 
-    The first mode is the best precision, or channels last if a precision was given, with a CUDA graph if
-    the answer is host-bound. If no option keeps the limits, other launches follow.
+    The first mode has the best precision or, if a precision was given, channels last; and a CUDA graph if
+    the answer is host-bound. If no option keeps the limits, answers in other launches follow.
     """
     if cost.again is None:
         return
@@ -83,7 +86,7 @@ def other_modes(cost: Cost) -> Iterator[Cost | None]:
 
 
 def faster(cost: Cost) -> Alternative | None:
-    """The first of `other_modes` if it is clearly faster: its speed is not within NEAR_SPEED."""
+    """The first answer of `other_modes` if it is clearly faster (see NEAR_SPEED); else None."""
     other = next(other_modes(cost), None)
     if cost.again is None or other is None:
         return None
@@ -96,7 +99,9 @@ def faster(cost: Cost) -> Alternative | None:
 
 
 def offered(cost: Cost) -> str:
-    """The first option in another execution mode that keeps the limits, if none does; or ""."""
+    """If no option keeps the limits: the first option in another execution mode that does, in words; else
+    "".
+    """
     others = other_modes(cost) if cost.missed else ()
     kept = (Choice.of(one, option) for one in others if one for option in one.within())
     if cost.again is None or (offer := next(kept, None)) is None:

@@ -13,13 +13,13 @@ from lolat.training.prediction import TrainingPrediction
 
 Plan = NetworkPlan | DecoderPlan
 At = Callable[[Plan, Sequence[int], int], tuple[TrainingPrediction, Rental | None]]
-"""A function of (a plan, the numbers of devices that share it, one of these numbers) that predicts with
-offers to rent."""
+"""A function of (plan, numbers of devices with this plan, one of these numbers) that predicts the training
+and finds offers to rent."""
 
 NEAR_SPEED = 0.98
-"""Least share of the best speed that counts as the best."""
+"""A speed of at least this fraction of the best speed counts as equal to it."""
 FAR_SPEED = 0.8
-"""Share of the best speed below which no smaller batch is tried."""
+"""Smaller batches are no longer tried once the speed is below this fraction of the best."""
 
 
 def with_batch(plan: Plan, batch_size: int) -> Plan:
@@ -28,10 +28,10 @@ def with_batch(plan: Plan, batch_size: int) -> Plan:
 
 
 def auto_batch(plan: Plan, devices: int, most: int, at: At) -> int:
-    """The smallest batch nearly as fast as the best one.
+    """The smallest batch whose speed is near the best (see NEAR_SPEED).
 
-    Candidates are powers of two, the largest batch that leaves a share CLOSE of the memory, and the largest
-    that fits (`most`) and that the data set fills.
+    Candidates are powers of two, the largest batch that leaves a fraction CLOSE of the memory free, and the
+    largest batch that fits (`most`) and that the data set fills.
     """
     most, speeds = plan.run.filled(most, devices * plan.run.accumulate), dict[int, float]()
     plan = replace(plan, run=replace(plan.run, validation=None))

@@ -15,7 +15,7 @@ from lolat.training.run import TrainingLimits
 def best_of(
     options: Sequence[TrainingPrediction], limits: TrainingLimits
 ) -> tuple[TrainingPrediction | None, TrainingPrediction | None, list[TrainingPrediction]]:
-    """The cheapest option within the limits, the fastest within that of money, and the frontier.
+    """(cheapest option within the limits, fastest option within the limit of money, frontier).
 
     Options without a time are left out. The frontier, the options that no other beats in both time and
     money, begins with the cheapest.
@@ -31,7 +31,7 @@ def best_of(
 
 
 ALIKE = 1.02
-"""Factor of two prices of one device below which they count as equal."""
+"""Two prices of one device whose ratio is at most this count as equal."""
 
 
 def smallest_update(
@@ -39,10 +39,10 @@ def smallest_update(
     choices: Sequence[tuple[TrainingPrediction, Choice]],
     limits: TrainingLimits,
 ) -> TrainingPrediction | None:
-    """The option with the fewest samples in an update among those on the best option's device that cost as
-    much and keep the limits as surely; of equal ones the best.
+    """The option with the fewest samples in an update among options that are as good as the `best`: on the
+    same device in the same mode, as cheap, and as sure to keep the limits.
 
-    `choices`: each option, as a choice.
+    `choices`: (option, the same option as a choice).
     """
     of_best = next((c for o, c in choices if o is best), None)
     if best is None or of_best is None:
@@ -62,28 +62,29 @@ def smallest_update(
 
 Worth = Callable[[TrainingPrediction], tuple[float, ...]]
 LITTLE = 1.05
-"""Largest price or time of a sure choice, over that of a likely one, at which it replaces the likely one.
+"""A choice that surely keeps the limits replaces a likely one whose price or time is at most this factor
+better.
 """
 
 
 def by_price(option: TrainingPrediction) -> tuple[float, ...]:
-    """The order of options by price; an unknown one is infinite."""
+    """A sort key by price; an unknown price counts as infinite."""
     usd = math.inf if option.dollars is None else option.dollars
     return usd, option.total_s or 0.0, option.devices
 
 
 def by_time(option: TrainingPrediction) -> tuple[float, ...]:
-    """The order of options by time; an unknown one is infinite."""
+    """A sort key by time; an unknown time counts as infinite."""
     seconds = math.inf if option.total_s is None else option.total_s
     return seconds, option.dollars or 0.0, option.devices
 
 
 class Aim(NamedTuple):
-    """A reason why an option is the best of an answer: price or time.
+    """A sense in which an option is the best of an answer: the price or the time.
 
-    `field`: the field of an answer with the best option; `worth`: a function that returns (amount,
-    tie-breakers) of an option; `less`: the word for less of the amount; `amount`, `interval`: fields of an
-    option, US$ or seconds.
+    `word`, `less`: the words for best and for better; `field`: the field of an answer that has the best
+    option; `worth`: the sort key of options; `amount`, `interval`: the fields of an option with its US$ or
+    seconds, and their interval.
     """
 
     word: str
@@ -106,7 +107,9 @@ FASTEST = Aim("Fastest", "fastest", by_time, "less time", "total_s", "interval_s
 def _best(
     options: Sequence[TrainingPrediction], limits: TrainingLimits, worth: Worth
 ) -> TrainingPrediction | None:
-    """The best option within the limits; the best sure one, if that is little worse."""
+    """The best option within the limits, or the best that surely keeps them if it is little worse (see
+    LITTLE).
+    """
     kept = [o for o in options if o.keeps(limits)]
     best, sure = min(kept, key=worth, default=None), surest(kept, limits, worth)
     return sure if best and sure and worth(sure)[0] <= LITTLE * worth(best)[0] else best
@@ -121,9 +124,10 @@ def surest(
 
 
 def verdict(option: TrainingPrediction, limits: TrainingLimits) -> str:
-    """Return `within_limit` for the limit that an option is least sure to keep; "yes" without limits.
+    """The verdict (see `within_limit`) on the limit that an option is least sure to keep; "yes" without
+    limits.
 
-    Without a price a limit of money may or may not be kept.
+    NO_PRICE if money is limited and the price is not known.
     """
     words = ["yes"]
     if limits.max_hours is not None and option.total_s is not None:
@@ -138,7 +142,7 @@ def verdict(option: TrainingPrediction, limits: TrainingLimits) -> str:
 
 
 def verdict_on(option: TrainingPrediction, limits: TrainingLimits) -> str:
-    """The `verdict` on an option; "" without limits, or if they ask how much data is within them."""
+    """The `verdict` on an option; "" without limits, or if the question is how much data they allow."""
     has_limit = limits.max_hours is not None and option.total_s is not None
     has_limit |= limits.max_dollars is not None
     is_judged = has_limit and option.data_within_limits is None

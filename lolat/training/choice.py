@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Choice:
     """An option of a comparison: a number of devices of one kind, in one precision, with one batch size.
 
-    `in_all`: samples of all devices in an update.
+    `in_all`: samples in an update, on all devices together.
     """
 
     device: str
@@ -39,7 +39,7 @@ class Choice:
 
     @classmethod
     def of(cls, cost: Cost, option: TrainingPrediction) -> Choice:
-        """The choice of an option of a device."""
+        """Make the choice of an option in the answer of a device."""
         about = (
             "device", "precision", "launch", "channels_last", "host_bound", "checkpointing", "sharding",
         )  # fmt: skip
@@ -51,12 +51,12 @@ class Choice:
 
     @property
     def card(self) -> str:
-        """The device's name without the mode it was measured in."""
+        """The device's name without the execution mode of its profile."""
         return short_name(self.device)
 
     @property
     def mode_words(self) -> str:
-        """The execution mode: "amp, channels last, full checkpointing", without usual parts."""
+        """The execution mode in words, without default parts: "amp, channels last, full checkpointing"."""
         layout = LAYOUTS[self.channels_last or None]
         return mode_text(self.precision, self.launch, layout, self.checkpointing)
 
@@ -69,7 +69,7 @@ class Choice:
 def mode_text(
     precision: str | None, launch: str | None, layout: str, checkpointing: str | None
 ) -> str:
-    """An execution mode in words, without an eager launch and no checkpointing."""
+    """An execution mode in words; an eager launch and no checkpointing are left out."""
     again = "" if checkpointing in (None, NONE) else f"{checkpointing} checkpointing"
     return ", ".join(filter(None, (precision, launch if launch != EAGER else "", layout, again)))
 
@@ -85,7 +85,7 @@ def choice_words(choice: Choice, with_batch: bool = False) -> str:
 
 
 def offer_words(offer: Choice, with_batch: bool = False, with_precision: bool = False) -> str:
-    """The options of a choice's execution mode and sharding, and the choice in words."""
+    """The command-line options of a choice's execution mode and sharding, then the choice in words."""
     options = [f"{arg('precision')} {offer.precision}"] if with_precision else []
     if offer.channels_last:
         options.append(arg("channels_last"))

@@ -18,7 +18,7 @@ from lolat.units import plain
 
 
 def command_of(cost: Cost, option: TrainingPrediction) -> str:
-    """The command that answers for one row alone, with the same figures; "" of an object of Python."""
+    """The command that shows one row alone, with the same figures; "" if the network is a Python object."""
     if cost.again is None or not isinstance(cost.again.network, (str, os.PathLike)):
         return ""
     words = [cost.profile, os.fspath(cost.again.network)]
@@ -29,7 +29,7 @@ def command_of(cost: Cost, option: TrainingPrediction) -> str:
 
 
 def _options(cost: Cost, option: TrainingPrediction) -> str:
-    """The options of a row: how it runs, then those of the question that are not its default."""
+    """The command-line options of a row: its way to run, then further arguments of the question."""
     is_launched = cost.launch not in (None, EAGER) or COMPILED in cost.profile
     row: dict[str, Any] = {
         "precision": cost.precision,
@@ -47,7 +47,7 @@ def _options(cost: Cost, option: TrainingPrediction) -> str:
 
 
 def _given(asked: TrainingQuestion) -> Iterator[tuple[str, Any]]:
-    """(argument, value) of a question, where it is not the default."""
+    """(argument, value) of each argument of a question that is not the default."""
     for field in fields(asked):
         value = getattr(asked, field.name)
         if value == field.default or field.name in ("global_batch_size", "input_size"):

@@ -49,9 +49,9 @@ class Costs(Limited):
     """The cost of one training on several devices or with several batch sizes.
 
     - `answers`: the cost on each device that can answer.
-    - `left_out`: reasons why others cannot, by device.
-    - `cheapest`, `fastest`, `frontier`: choices, as in `Cost`.
-    - `precision`: as asked for; "best": each device runs in its fastest precision and layout of images.
+    - `left_out`: reasons why other devices cannot answer, by device.
+    - `cheapest`, `fastest`, `frontier`: choices, chosen as in `Cost`.
+    - `precision`: the argument; "best": each device runs in its fastest precision and layout of images.
     - `better_launch`: the "cheapest" and the "fastest" choice within the limits in another launch than
       eager, if that is at least a tenth cheaper or faster.
     - `by_launch`: the answers in each launch.
@@ -78,23 +78,23 @@ class Costs(Limited):
 
     @property
     def data(self) -> str:
-        """The name of the data; see `Cost`."""
+        """The word for the data: "samples" or "tokens"; see `Cost.data`."""
         return self.answers[0].data
 
     @property
     def timed(self) -> list[TrainingPrediction]:  # type: ignore[override]
-        """The options that fit, if a time is known."""
+        """The options of all answers that fit and have a time."""
         return [option for cost in self.answers for option in cost.timed]
 
     @property
     def no_room(self) -> str:
-        """Words that no device has enough memory; "" if one has."""
+        """Words that no device has enough memory; "" if a device has."""
         fits = any(cost.fits is not False for cost in self.answers)
         return "" if fits else "it fits on none of these devices"
 
     @property
     def offered(self) -> str:
-        """The options and the words of `offer`; "" without one."""
+        """The `offer` in words, with its command-line options; "" without an offer."""
         with_precision = self.precision is None
         return offer_words(self.offer, self.tells_batch, with_precision) if self.offer else ""
 
@@ -107,7 +107,9 @@ class Costs(Limited):
         )
 
     def words(self) -> str:
-        """The cheapest and the fastest choice with intervals; without data, the iterations."""
+        """The cheapest and the fastest choice with intervals, in words; without data the times of
+        iterations.
+        """
         each = {Choice.of(c, o): o for c in self.answers for o in c.options}
         parts = [self.missed] if self.missed else []
         for name, best, ends_of, form in (
@@ -140,7 +142,7 @@ def check_room(costs: Costs) -> None:
 
 
 def check_priced(answers: Sequence[Cost]) -> None:
-    """Raise InputError if money is limited, and no device with room has a price."""
+    """Raise InputError if money is limited and no device with enough memory has a price."""
     able = [cost for cost in answers if cost.fits is not False]
     if not able or able[0].max_dollars is None or any(cost.prices for cost in able):
         return
@@ -155,17 +157,17 @@ def check_priced(answers: Sequence[Cost]) -> None:
 
 
 SHARING = (1, 2, 4, 8)
-"""Numbers of devices that share a global batch if the question has none."""
+"""Numbers of devices to try for a global batch if the question has none."""
 
 
 USUAL_UPDATE = 256
-"""Samples of an update in many recipes, such as that of ResNet-50 on ImageNet (Goyal et al. 2017)."""
+"""Samples of an update in many recipes, such as ResNet-50 on ImageNet (Goyal et al. 2017)."""
 MOST_UPDATE = 1024
-"""The most samples of an update that nobody asked for."""
+"""The most samples of an update whose size the user did not give."""
 
 
 def with_update(asked: TrainingQuestion, trained: Trained) -> TrainingQuestion:
-    """A question to several devices with a batch size, or with an update of one size on all devices.
+    """Complete a question to several devices: a batch size, or an update of the same size on all devices.
 
     Without a batch size the update has about USUAL_UPDATE samples, a multiple of all numbers of devices,
     and no more than the data; the batch size stays None. If `global_batch_size` or `accumulate` is given,
@@ -180,23 +182,21 @@ def with_update(asked: TrainingQuestion, trained: Trained) -> TrainingQuestion:
 
 
 def usual_update(replicas: Any, samples: int | None) -> int:
-    """The samples of an update that nobody asked for, which all numbers of devices divide; 0 if there is
-    none.
-    """
+    """A default number of samples in an update that all numbers of devices divide; 0 if there is none."""
     each = lcm(*(as_whole(k, "replicas") for k in several(replicas) or SHARING))
     most = MOST_UPDATE if samples is None else min(samples, MOST_UPDATE)
     return each * min(max(round(USUAL_UPDATE / each), 1), most // each)
 
 
 def _most_devices(asked: TrainingQuestion) -> int:
-    """The largest number of devices that was asked for."""
+    """The largest number of devices in the question."""
     numbers = [as_whole(k, "replicas") for k in several(asked.replicas)]
     most_sharing = SHARING[-1] if asked.global_batch_size is not None else 1
     return max(numbers, default=most_sharing)
 
 
 def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
-    """A question for each kind of checkpointing and batch size; for a global batch also for each number of
+    """A question for each combination of checkpointing and batch size and, for a global batch, number of
     devices.
 
     InputError for a number of devices that cannot share the global batch equally.
@@ -230,7 +230,7 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
 
 
 def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion, network: Any) -> Cost:
-    """Answer a question as `_of_part` does; the answer can be asked again with other arguments."""
+    """Answer a question by `_of_part`; the answer keeps the question, to ask it again with changes."""
     answer = partial(_of_part, ask)
     return replace(answer(asked), again=RepeatableQuestion(asked, answer, network))
 
@@ -238,8 +238,9 @@ def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion, ne
 def _of_part(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
     """Answer for a device's part of a global batch.
 
-    Its micro-batches have the size asked for; for AUTO and None they are the largest equal ones that fit.
-    If these hardly fit or are outside the measured range, smaller ones that cost no time replace them.
+    Its micro-batches have the size asked for; for AUTO and None they are the largest equal micro-batches
+    that fit. If these hardly fit or are outside the measured range, smaller micro-batches that are as fast
+    replace them.
     """
     if asked.global_batch_size is None:
         return ask(asked)
@@ -268,9 +269,9 @@ def _hardly_fits(cost: Cost) -> bool:
 
 
 TRIED = ("tf32", "amp")
-"""Precisions tried on each device, beside its own. A device measured in half precision is tried in AMP
-alone, as only the user can ask for weights, gradients and states of two bytes. AMP is tried channels last
-too."""
+"""Precisions to try on each device, besides the profile's own; AMP is also tried channels last. A device
+measured in half precision is tried only in AMP, because only the user can choose weights, gradients and
+states of two bytes."""
 
 
 def compare(
@@ -280,8 +281,8 @@ def compare(
     """Compare devices for one training, with each batch size.
 
     `left_out`: reasons why other devices cannot answer, by device. `on_progress`: called with (done, all,
-    name) for each device. `is_alike`: True if compiled devices run eager unless a launch was asked for.
-    InputError if no device can answer, or has a price that a limit of money needs.
+    name) for each device. `is_alike`: profiles of compiled networks answer in eager launch unless a launch
+    was asked for. InputError if no device can answer, or if money is limited and no device has a price.
     """
     trained = read_question(network, asked.input_size)
     asked = replace(with_update(asked, trained), precision=asked.precision or BEST)
@@ -314,12 +315,12 @@ def compare(
 
 
 def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Costs:
-    """Predict the cost of training on `device`, with each of several batch sizes and ways to checkpoint, or
-    on each number of devices that share a global batch; the network is read once.
+    """Predict the cost of training on `device`, for each batch size and way to checkpoint or, with a global
+    batch, for each number of devices; the network is read once.
 
-    For BEST the device answers in its fastest precision and layout of images, and so does a device that was
-    loaded by the name of a card, unless a precision was asked of it. Profiles of other names, as
-    "a100-fp32" and files, answer as measured.
+    For the precision BEST the device answers in its fastest precision and layout of images. So does a
+    device that was loaded by the name of a card, unless a precision was given. Profiles with other names,
+    such as "a100-fp32", and files answer as measured.
     """
     trained, most = read_question(network, asked.input_size), _most_devices(asked)
     asked = replace(asked, batch_size=AUTO) if asked.batch_size is None else asked
@@ -336,7 +337,7 @@ def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Co
 
 
 def _ask(device: Device, trained: Trained, most: int, asked: TrainingQuestion) -> Cost:
-    """Answer on a device; `most`: the largest number of devices of all questions of the answer."""
+    """Answer a question on a device; `most`: the largest number of devices in all questions."""
     if asked.precision == BEST:
         return _fastest(device, trained, most, asked)
     return _on_cards(asked.device(device), trained, asked, most)
@@ -345,7 +346,7 @@ def _ask(device: Device, trained: Trained, most: int, asked: TrainingQuestion) -
 def joined(
     answers: Sequence[Cost], left_out: Mapping[str, str], precision: str | None = None
 ) -> Costs:
-    """Join the answers of several devices or batch sizes to one question."""
+    """Join the answers of several devices or batch sizes into one."""
     first = answers[0]
     about = ("network", "samples", "epochs", "optimizer", "coverage")
     options = [(option, Choice.of(cost, option)) for cost in answers for option in cost.timed]
@@ -360,7 +361,7 @@ def joined(
 
 
 def choices_of(costs: Iterable[Cost | None]) -> list[Choice]:
-    """The options that fit, if a time is known; () for a question that was refused."""
+    """The options, as choices, that fit and have a time; None stands for a question that was refused."""
     return [Choice.of(cost, option) for cost in costs if cost for option in cost.timed]
 
 
@@ -396,7 +397,7 @@ def with_modes(costs: Costs) -> Costs:
 def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion) -> Cost:
     """Answer in the precision asked for, or in the fastest precision and layout of images.
 
-    Of those within TIED it is the one that needs the least memory.
+    Among answers within TIED of the fastest, the one that needs the least memory is chosen.
     """
     costs, errors = list[Cost](), list[LolatError]()
     is_best = asked.precision == BEST
@@ -422,8 +423,8 @@ def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion
 
 
 def _rank(asked: TrainingQuestion, cost: Cost) -> tuple[bool, float]:
-    """A key that is least for the fastest answer that fits; a layout that was not asked for has to be
-    faster by 2 %.
+    """A sort key: the fastest answer that fits comes first. Channels last, if not asked for, must be faster
+    by 2 %.
     """
     is_tried = bool(cost.channels_last) and not asked.channels_last
     speed = cost.options[0].samples_per_s
@@ -431,7 +432,9 @@ def _rank(asked: TrainingQuestion, cost: Cost) -> tuple[bool, float]:
 
 
 def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion, most: int) -> Cost:
-    """Answer as `cost_on`; AUTO also tries rented cards with less memory, and takes the cheapest."""
+    """Answer by `cost_on`; with AUTO, cards with less memory are tried too, and the cheapest answer is
+    chosen.
+    """
     is_given = asked.memory_gib is not None or asked.price_per_hour is not None
     if asked.batch_size != AUTO or is_given:
         return cost_on(device, trained, asked, most)
@@ -456,13 +459,13 @@ def _on_cards(device: Device, trained: Trained, asked: TrainingQuestion, most: i
 
 
 def _least_dollars(cost: Cost) -> float:
-    """The lowest price of the options within the limits, else of all; infinite without one."""
+    """The lowest price of the options within the limits, else of all options; infinite without a price."""
     options = cost.within() or cost.timed
     return min((o.dollars for o in options if o.dollars is not None), default=inf)
 
 
 def _too_small(model: Device, asked: TrainingQuestion) -> str | None:
-    """The reason to leave out a device if it and rented ones lack memory; else None."""
+    """The reason to leave out a device if neither it nor a rented one has `memory_gib`; else None."""
     gpu, least_gib = model.file.gpu, asked.memory_gib
     if least_gib is None or gpu is None or (gpu.memory_gib or least_gib) >= least_gib:
         return None

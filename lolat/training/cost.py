@@ -36,12 +36,15 @@ if TYPE_CHECKING:
     from lolat.device.device import Device
 
 NEARLY = 1.1
-"""Offers whose prices differ by less than this factor cost the same: links are assumed, times estimated."""
+"""Offers whose prices differ by less than this factor count as equal, because links and times are
+estimates."""
 
 
 @dataclass(frozen=True)
 class RepeatableQuestion:
-    """A question about a device and a network as the user gave it, and the function that answers it."""
+    """A question about a device, the network as the user gave it, and the function that answers the
+    question.
+    """
 
     asked: TrainingQuestion
     answer: Callable[[TrainingQuestion], Cost]
@@ -60,28 +63,31 @@ class Cost(Limited):
 
     `options`: an answer for each number of devices, in the order asked for. `cheapest`: the number of
     devices that costs least within `max_hours` and `max_dollars`. A number whose whole interval is within
-    them comes first if it costs at most 5 % more; if `sure`, only such a number counts. `fastest`: the
-    fastest within `max_dollars`, likewise. `frontier`: those that no other beats in both time and money.
-    `prices`: the source of the price. Without samples, a price or enough memory these are None or empty.
+    the limits is preferred if it costs at most 5 % more; if `sure`, only such numbers count. `fastest`: the
+    fastest number within `max_dollars`, chosen in the same way. `frontier`: the numbers that no other
+    number beats in both time and money. `prices`: the source of the price. These fields are None or empty
+    without samples, a price or enough memory.
 
     `input_sizes`: shapes of a network's inputs without the batch axis. `batch_size`: samples of a
-    micro-batch, of which an iteration has `accumulate`. `tune`, `checkpointing`: as asked for; None: the
-    network's own. `frozen_up_to`: the last block of frozen:N. `precision`, `launch`, `channels_last`: the
-    execution mode; None if no time depends on the layout. `tf32`: True if float32 convolutions run in TF32.
-    `estimated`: True if the times follow from those of inference. `in_domain`: True if most of the time is
-    inside the measured range; None if unknown. `host_bound`: True if the host takes longer to launch the
-    operations than the GPU to run them. `own_runs`: the user's runs that set the level of the times.
-    `padding`: the share of the computed tokens that is padding.
+    micro-batch, of which an iteration has `accumulate`. `tune`, `checkpointing`: the arguments; None: the
+    network's own choice. `frozen_up_to`: the last block of frozen:N. `precision`, `launch`,
+    `channels_last`: the execution mode; `channels_last` is None if no time depends on the layout. `tf32`:
+    True if float32 convolutions run in TF32. `estimated`: True if the times are estimated from times of
+    inference. `in_domain`: True if most of the time is inside the measured range; None if unknown.
+    `host_bound`: True if the host takes longer to launch the operations than the GPU to run them.
+    `own_runs`: the user's runs that set the level of the times. `padding`: the share of the computed tokens
+    that is padding.
 
-    `memory_bytes`: memory of an iteration on each device at its `peak`; `memory`: by part; `recipe`: bytes
-    of a parameter, in words. `available_bytes`: memory of a device. `fits`: True if that is enough; None if
-    unknown. `largest_batch`: the largest batch that fits. `is_auto`: True if each option has the smallest
-    batch within 2 % of the best speed ("auto").
+    `memory_bytes`: memory that an iteration needs on each device at its `peak`; `memory`: its parts in
+    bytes; `recipe`: bytes of a parameter, in words. `available_bytes`: memory of a device. `fits`: True if
+    it is enough; None if unknown. `largest_batch`: the largest batch that fits. `is_auto`: True if each
+    option has the smallest batch within 2 % of the best speed ("auto").
 
     Batch size and memory belong to the `best` option. A decoder's answer also has `sequence_length` (tokens
     of a sequence; `batch_size` counts sequences), `machine` (GPUs of each of several machines) and
-    `would_fit` (options with which it would fit). In `rows()`, `memory_bytes` is what an iteration needs,
-    `device_memory_gib` the memory of the rented device (None: as much as the profile's device).
+    `would_fit` (options with which it would fit). In `rows()`, `memory_bytes` is the memory that an
+    iteration needs, and `device_memory_gib` the memory of the rented device (None: as much as the profile's
+    device).
     """
 
     model: str
@@ -135,38 +141,36 @@ class Cost(Limited):
 
     @property
     def card(self) -> str:
-        """The device's name without the mode it was measured in."""
+        """The device's name without the execution mode of its profile."""
         return short_name(self.device)
 
     @property
     def data(self) -> str:
-        """The name of the data: of a decoder tokens, else samples."""
+        """The word for the data: "tokens" of a decoder, else "samples"."""
         return "samples" if self.sequence_length is None else "tokens"
 
     @property
     def timed(self) -> list[TrainingPrediction]:  # type: ignore[override]
-        """The options that fit, if a time is known."""
+        """The options that fit and have a time."""
         fitting = () if self.fits is False else self.options
         return [o for o in fitting if o.fits is not False and o.total_s is not None]
 
     @property
     def option_rows(self) -> list[CostRow]:
-        """Each option beside this cost."""
+        """The options as rows, each with this cost."""
         return [CostRow(self, option) for option in self.options]
 
     @property
     def best(self) -> TrainingPrediction:
-        """The cheapest option, else the fastest, else the first that fits, else the one that needs the
-        least memory.
-        """
+        """The cheapest option, else the fastest, else the first that fits, else the smallest in memory."""
         return headline(self.options, self.cheapest, self.fastest)
 
     def option(self, devices: int) -> TrainingPrediction:
-        """The option that runs on so many devices."""
+        """The option with this number of devices."""
         return next(o for o in self.options if o.devices == devices)
 
     def words(self) -> str:
-        """An iteration's time, or the cheapest and the fastest option, in words."""
+        """The cheapest and the fastest option in words; without them the time of an iteration."""
         title = f"{plain(self.network)} on {plain(self.device)}, batch {self.batch_size}"
         if self.fits is False:
             return f"{title}: {no_room(self)}"
@@ -188,7 +192,7 @@ class Cost(Limited):
         return f"{plural(devices, 'device')}, {duration(option.total_s or 0.0)}{price}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each number of devices: its mode, times in ms and s, US$, ends of intervals."""
+        """A row for each number of devices: the mode, times in ms and s, US$, and the ends of intervals."""
         about, rows = {name: getattr(self, name) for name in OF_ROWS}, []
         for option in self.options:
             row: dict[str, Any] = about | plain_data(option)
@@ -203,31 +207,31 @@ class Cost(Limited):
 OF_ROWS = ("device", "profile", "precision", "launch", "channels_last", "checkpointing", "batch_size",
            "accumulate", "memory_bytes", "available_bytes", "fits", "host_bound", "estimated",
            "in_domain")  # fmt: skip
-"""Attributes of a cost that each of its rows repeats."""
+"""Attributes of a cost that each row repeats."""
 RENAMED = {"memory_gib": "device_memory_gib"}
-"""Attribute of a rented device -> its column: `memory_bytes` is the memory that training needs, so
-`memory_gib` alone would be read as the need, too."""
+"""Attribute of a rented device -> its column. Beside `memory_bytes`, which training needs, the name
+`memory_gib` would be misread."""
 
 
 class CostRow(NamedTuple):
-    """One option of the cost on a device."""
+    """One option, with the cost that it belongs to."""
 
     cost: Cost
     option: TrainingPrediction
 
 
 def close_words(needed: float, available: float) -> str:
-    """A clause if the estimate is too close to the available memory to be sure, else ""."""
+    """A clause that the needed memory is too close to the available memory to be sure; "" if it is not."""
     return f", too close to be sure: within {percent(CLOSE)}" * is_close(needed, available)
 
 
 def is_close(needed: float | None, available: float | None) -> bool:
-    """True if the estimate of memory is too close to the available memory to be sure."""
+    """True if the needed memory is too close to the available memory (CLOSE) to be sure that it fits."""
     return bool(needed and available and abs(needed - available) <= CLOSE * available)
 
 
 def no_room(cost: Cost) -> str:
-    """The sentence that an iteration does not fit, with the largest batch that does."""
+    """The sentence that an iteration does not fit, with the largest batch, and options, that would."""
     needed, room = cost.memory_bytes, cost.available_bytes or 0
     words = no_room_words(needed, room, cost.largest_batch or 0, cost.best.devices)
     return f"{words}{close_words(needed, room)}{would_words(cost.would_fit)}"
@@ -238,7 +242,7 @@ PURE_BF16 = "--precision bf16"
 
 
 def would_words(options: Sequence[str]) -> str:
-    """A clause on the first few options with which an iteration fits; "" without any."""
+    """A clause on the first few command-line options with which an iteration fits; "" without options."""
     more = ", among others" * (len(options) > MOST_OPTIONS)
     said = {PURE_BF16: f"{PURE_BF16} (weights and states in 2 bytes too, which changes training)"}
     words = ", or ".join(said.get(option, option) for option in options[:MOST_OPTIONS])
@@ -253,7 +257,7 @@ def cost_on(
 ) -> Cost:
     """Predict the cost of training on `device` with one batch size; errors as of `lolat.api.Model.cost`.
 
-    `most_devices`: the largest number of devices of all questions of the answer.
+    `most_devices`: the largest number of devices in all questions that belong to one answer.
     """
     largest = bool(asked.batch_size == AUTO)
     given = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(asked.replicas)))
@@ -307,7 +311,7 @@ def cost_on(
 
 
 Group = tuple[Plan, Sequence[int], int | None]
-"""A plan, the numbers of devices with its batch size, and the largest that fits on them."""
+"""(plan, the numbers of devices that have this plan, the largest batch that fits on them)."""
 
 
 def _group_of(option: TrainingPrediction, groups: Sequence[Group]) -> Group:
@@ -318,10 +322,11 @@ def _option_at(
     plan: Plan, some: Sequence[int], devices: int, rent: Callable[[int], Rental | None],
     limits: TrainingLimits,
 ) -> tuple[TrainingPrediction, Rental | None]:  # fmt: skip
-    """Predict training on `devices` devices, one of the numbers `some` of a group, with rented machines;
-    none are rented if it does not fit.
+    """Predict training on `devices` devices; return the prediction and the offers (None if the iteration
+    does not fit).
 
-    `rent`: bytes that an iteration needs -> offers of devices that have them.
+    `some`: the numbers of devices that have this plan. `rent`: bytes that an iteration needs -> offers of
+    devices with so much memory.
     """
     size = plan.memory(some, plan.run.batch_size).total
     holds = None if plan.available is None else size <= plan.available
@@ -336,7 +341,7 @@ def _option_at(
 def headline(
     options: Sequence[TrainingPrediction], cheapest: int | None, fastest: int | None
 ) -> TrainingPrediction:
-    """The option that an answer is named after; `cheapest`, `fastest`: numbers of devices."""
+    """The option that stands for an answer: see `Cost.best`; `cheapest`, `fastest`: numbers of devices."""
     if number := cheapest or fastest:
         return next(o for o in options if o.devices == number)
     able = (o for o in options if o.fits is not False)
@@ -346,7 +351,7 @@ def headline(
 def _answer(
     device: Device, groups: Sequence[Group], limits: TrainingLimits, at: At, price_list: str | None
 ) -> Cost:
-    """Answer for the numbers of devices of groups; an option that does not fit has no price."""
+    """Answer for all numbers of devices in `groups`; an option that does not fit has no price."""
     numbers, available = [k for _, some, _ in groups for k in some], groups[0][0].available
     options, rental = list[TrainingPrediction](), None
     for plan, some, most in groups:
@@ -390,13 +395,13 @@ def _answer(
 
 
 def _verdict(option: TrainingPrediction, limits: TrainingLimits) -> str | None:
-    """The `verdict` of an option; None without limits."""
+    """The field `verdict` of an option; None without limits."""
     word = verdict_on(option, limits)
     return (word and "no" if option.fits is False else word) or None
 
 
 def _no_room_on(plan: Plan, option: TrainingPrediction) -> str:
-    """The remark that an option lacks memory, with the largest batch and options that would fit."""
+    """The remark that an option lacks memory, with the largest batch and the options that would fit."""
     room, needed, devices = plan.available or 0, option.memory_bytes or 0, option.devices
     batch = plan.largest([devices], room)
     words = f"{byte_size(needed)} of {byte_size(room)}{close_words(needed, room)}"
@@ -412,14 +417,15 @@ def option_of(
     plan: Plan, devices: int, link: Callable[[int], Link | None], rental: Rental | None,
     limits: TrainingLimits,
 ) -> TrainingPrediction:  # fmt: skip
-    """Predict training on `devices` rented devices: the fastest of the offers that cost least.
+    """Predict training on `devices` rented devices, with the fastest of the cheapest offers.
 
-    Offers within the limits cost least if their total price is at most NEARLY times the lowest. If none is
-    within the limits, the cheapest of the fastest offers that the money pays for is returned (time at most
-    NEARLY times the least); if the money pays for none, the cheapest of all.
+    Among the offers within the limits, those with a total price of at most NEARLY times the lowest count as
+    cheapest. If no offer is within the limits, the result is the cheapest of the fastest offers within the
+    limit of money (times of at most NEARLY times the least). If no offer is within that limit, the result
+    is the fastest of the cheapest of all offers.
 
-    `link`: number of devices in a machine -> the given link, or None for the link of the offer, or of the
-    device if nothing is rented.
+    `link`: number of devices in a machine -> the link that the user gave; None: the link of the offer or,
+    if nothing is rented, of the device.
     """
     if rental is None:
         usual = link(plan.file.machine) or (plan.file.link_of(devices) if devices > 1 else None)

@@ -1,4 +1,6 @@
-"""A step of a decoder's training: both passes, the messages between GPUs, the update; and its memory."""
+"""A step of a decoder's training: the time of both passes, of messages between GPUs and of the update; and
+its memory.
+"""
 
 from __future__ import annotations
 
@@ -30,25 +32,25 @@ from lolat.training.recipe import COPIES, PrecisionRecipe, recipe_of, state_part
 from lolat.training.tuning import Tuning
 
 LOGIT_BYTES = {True: 12.0, False: 4.0}
-"""Bytes of a logit at the peak; True for a decoder that is gated as Llama. PyTorch's loss has three numbers
-in float32: the log-softmax, its gradient and that of the logit. The loss of MPT's trainer is one kernel,
-with two numbers in half precision: the logit and its gradient."""
+"""Decoder is gated -> bytes for each logit at the loss. Gated decoders, such as Llama, use PyTorch's loss,
+with three numbers in float32: the log-softmax, its gradient, the logit's gradient. MPT's trainer has a loss
+in one kernel, with two numbers in half precision: the logit and its gradient."""
 FRAGMENTED = 0.05
-"""Memory that the allocator holds and cannot hand out, over that of temporary tensors."""
+"""Memory lost to fragmentation in the allocator, as a fraction of the memory of temporary tensors."""
 GATHERED_LAYERS = 2  # whole at the same time: one is gathered in advance
 
 
 class TrainedDecoder(NamedTuple):
-    """A decoder, and the tokens of the sequences that it is trained on."""
+    """A decoder, and the length in tokens of the sequences that it is trained on."""
 
     decoder: Decoder
     length: int
 
 
 def tuned_recipe(precision: str, optimizer: Optimizer, tuning: Tuning) -> PrecisionRecipe:
-    """The recipe of a tuning; adapters in bfloat16 stay so under autocast.
+    """The bytes of a parameter for a way of tuning; adapters in bfloat16 stay in bfloat16 under autocast.
 
-    InputError for a precision in which the training of a decoder is not predicted.
+    InputError for a precision in which training of decoders is not predicted.
     """
     dtype = DTYPES.get(precision.lower(), precision)
     if dtype not in (AMP, BFLOAT16) and (dtype != FLOAT16 or tuning.half):
@@ -60,13 +62,15 @@ def tuned_recipe(precision: str, optimizer: Optimizer, tuning: Tuning) -> Precis
 
 @dataclass(frozen=True)
 class DecoderStep:
-    """One micro-batch in training a decoder, with the bytes of its parameters (`recipe`)."""
+    """A micro-batch of a decoder's training: its passes, and the bytes of each parameter (`recipe`)."""
 
     passes: DecoderPasses
     recipe: PrecisionRecipe
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
-        """(2 + layers,) trained parameters, and all parameters, of embedding, layers and head."""
+        """((2 + layers,) numbers of trained parameters of embedding, layers and head, the same of all
+        parameters).
+        """
         d, tuning = self.passes.decoder, self.passes.tuning
         parts, norm = d.parameters_by_part, (1 + d.norm_bias) * d.hidden
         head = parts["head"] + norm  # with the normalization before it
@@ -81,7 +85,9 @@ class DecoderStep:
         return trained, every
 
     def passes_on(self, parallel: Parallel) -> DecoderPasses:
-        """The passes under autocast; if parameters are sharded, with all weights cast."""
+        """The passes under autocast. If parameters are sharded, FSDP casts all weights, as if all were in
+        half precision.
+        """
         tuning, mixed = self.passes.tuning, self.recipe.copy > 0
         sharded = parallel.shards.parameters > 1
         tuning = replace(tuning, half=tuning.half or (mixed and sharded))
@@ -90,7 +96,7 @@ class DecoderStep:
     def update_ms(
         self, gpu: GPU, parallel: Parallel, batches: int, c: Constants = CONSTANTS
     ) -> float:
-        """The ms after the passes of `batches` micro-batches: sums, casts, the update."""
+        """ms besides the passes of `batches` micro-batches: sums of gradients, casts, the update."""
         r, (trained, every), shards = self.recipe, self.numbers(), parallel.shards
         learned = float(trained.sum())
         # The norm of the gradients is computed and they are scaled (4); all else is read and written.
@@ -105,9 +111,10 @@ class DecoderStep:
         return moved / (gpu.specs.bandwidth * c.bandwidth)
 
     def gathered_bytes(self, parallel: Parallel) -> np.ndarray:
-        """(2 + layers,) bytes of the weights that GPUs gather, as stored; of zero1 the updated weights.
+        """(2 + layers,) bytes of the weights that GPUs gather from their shards; with zero1 the updated
+        weights.
 
-        FSDP gathers them in half precision if they are sharded, as its MixedPrecision casts them before.
+        FSDP gathers sharded weights in half precision, because its MixedPrecision casts them first.
         """
         trained, every = self.numbers()
         if parallel.shards.parameters > 1:
@@ -119,7 +126,9 @@ class DecoderStep:
     def iteration_ms(
         self, gpu: GPU, parallel: Parallel, batches: int = 1, c: Constants = CONSTANTS
     ) -> dict[str, float]:
-        """The ms of the parts of an iteration of `batches` micro-batches; "hidden" is not in the sum."""
+        """ms of each part of an iteration of `batches` micro-batches; "hidden" does not add to the
+        iteration.
+        """
         forward, backward = self.passes_on(parallel).parts_ms(gpu, c)
         exchange, hidden = parallel.exchange_ms(
             (self.numbers()[0] * self.recipe.gradient).tolist(), backward.tolist(),
@@ -133,7 +142,7 @@ class DecoderStep:
         return parts | {"exchange": exchange + waiting, "hidden": hidden}
 
     def memory(self, parallel: Parallel, batches: int = 1) -> Moment:
-        """The moment of an iteration at which a GPU needs most, and its bytes by part."""
+        """The moment of an iteration at which a GPU needs most memory, and its bytes by part."""
         passes, r, (trained, every) = self.passes_on(parallel), self.recipe, self.numbers()
         d, tokens, learned = passes.decoder, float(passes.tokens), float(trained.sum())
         frozen = float(every.sum()) - learned * (not passes.tuning.rank)

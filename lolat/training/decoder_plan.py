@@ -41,30 +41,30 @@ if TYPE_CHECKING:
 
 PRECISION = "amp"  # of a decoder if not given
 SMALL = "adamw8bit"
-"""An optimizer with states of a byte."""
+"""The optimizer to propose if memory lacks: its states have one byte."""
 PUBLISHED_ON = ("A100 SXM", "H100 SXM")
 """GPUs with published runs, by their data sheets' names; times on other GPUs are estimates."""
 LONGEST, MOST_GPUS = 65536, 512
-"""Tokens of the longest sequences, and the most GPUs, of published runs."""
+"""The longest sequence in tokens, and the most GPUs, of published runs."""
 DECODER_ERRORS = (
     0.001, 0.004, 0.005, 0.006, 0.007, 0.008, 0.01, 0.011, 0.012, 0.016, 0.019, 0.02, 0.02, 0.022, 0.024,
     0.026, 0.027, 0.031, 0.033, 0.034, 0.038, 0.039, 0.042, 0.05, 0.053, 0.054, 0.057, 0.058, 0.06, 0.065,
     0.07, 0.077, 0.087, 0.093, 0.102, 0.113, 0.181, 0.26, 0.287,
 )  # fmt: skip
-"""Quantiles of |log(published / predicted)| of runs of decoders that the constants are not chosen on;
+"""Quantiles of |log(published / predicted)| of decoder runs that were not used to choose the constants;
 benchmarks/training_decoders.py prints them."""
 UNMEASURED = 1.5
-"""Factor of the interval on a GPU without published runs, and of methods without one: LoRA, frozen layers,
-other checkpointing."""
+"""Factor that widens the interval on a GPU without published runs, or with a method without published runs:
+LoRA, frozen layers, selective checkpointing."""
 
 
 def is_own(section: ServingSection, step: DecoderPasses, parallel: Parallel) -> bool:
-    """True if an own run is of the same kind."""
+    """True if a run of the user is of the same kind (see `DecoderPasses.kind`)."""
     return section.trained is not None and step.kind(parallel) in section.trained.kinds
 
 
 def is_known(section: ServingSection, device: str, step: DecoderPasses, parallel: Parallel) -> bool:
-    """True if own or published runs on the GPU are like this one."""
+    """True if the user's or published runs on this GPU are like this training."""
     if step.length > LONGEST:
         return False
     gpu = find_gpu(device)
@@ -76,11 +76,11 @@ def is_known(section: ServingSection, device: str, step: DecoderPasses, parallel
 def half_width(
     section: ServingSection, device: str, step: DecoderPasses, parallel: Parallel, coverage: float
 ) -> float:
-    """Half of the width of a time's interval, as a logarithm.
+    """Half width of a time's interval, as a logarithm.
 
-    With n own runs it is the interval of one more run: Student's t times their spread, at least the usual
-    width, times sqrt(1 + 1 / n). A run of another kind may have another level, so the logarithm of the
-    level is added as an independent error.
+    With n runs of the user it is the interval of one more run: Student's t times their spread (at least the
+    usual half width) times sqrt(1 + 1 / n). A training of another kind may have another level, so the
+    logarithm of the level is added as an independent error.
     """
     half, usual = (conformal_quantile(DECODER_ERRORS, c) for c in (coverage, COVERAGE))
     if not is_known(section, device, step, parallel):
@@ -95,22 +95,22 @@ def half_width(
 
 
 def card_gib(card: str, section: ServingSection) -> float:
-    """A GPU's GiB as the driver tells them, or the section's if no data sheet is known."""
+    """A GPU's GiB as the driver reports them; the section's if no data sheet is known."""
     gib = section.sheet.memory_gib
     gpu = find_gpu(f"{card} {gib:.0f}gb")
     return gpu.memory_gib if gpu and gpu.memory_gib else gib
 
 
 MUCH_LESS = 0.95
-"""A share of the time or the memory below which adapters in half precision are offered."""
+"""Adapters in half precision are offered if they need less than this fraction of the time or memory."""
 
 
 @dataclass(frozen=True)
 class DecoderPlan:
-    """Training a decoder on any number of GPUs of one kind, with the methods of a NetworkPlan.
+    """The plan of training a decoder on any number of GPUs of one kind; has the methods of a NetworkPlan.
 
-    `available`: bytes of its memory; `gib`: GiB that a rented one must have; `useful`: tokens of a sequence
-    that are no padding; `machine`: GPUs of each of several machines.
+    `available`: bytes of memory of a GPU; `gib`: GiB that a rented GPU must have; `useful`: mean tokens of
+    a sequence without padding; `machine`: GPUs in a machine.
     """
 
     file: DeviceFile
@@ -131,7 +131,7 @@ class DecoderPlan:
         cls, device: Device, trained: TrainedDecoder, run: TrainingRun, asked: TrainingQuestion,
         useful: float,
     ) -> DecoderPlan:  # fmt: skip
-        """Make the plan of a decoder; ModelFileError if the device knows no language models."""
+        """Make the plan of a decoder; ModelFileError if the device file has no section `llm`."""
         if device.file.llm is None:
             raise lacking_error(device.file, device.source, OF_LANGUAGE_MODELS)
         ours = {"host_us": device.asked.host_us, "channels_last": device.asked.channels_last}
@@ -155,30 +155,30 @@ class DecoderPlan:
 
     @cached_property
     def recipe(self) -> PrecisionRecipe:
-        """The bytes of a parameter; InputError for a precision that is not predicted."""
+        """The bytes of a parameter in training; InputError for a precision that is not predicted."""
         return tuned_recipe(self.precision, OPTIMIZERS[self.run.optimizer], self.tuning)
 
     def step(self, batch_size: int | None = None) -> DecoderStep:
-        """A micro-batch of the run, or one of another size."""
+        """A micro-batch of `batch_size` sequences; None: of the run's size."""
         size = batch_size or self.run.batch_size
         passes = DecoderPasses(*self.trained, size, self.checkpointing, self.tuning, self.launch)
         return DecoderStep(passes, self.recipe)
 
     def parallel(self, devices: int, link: Link | None = None) -> Parallel:
-        """Return so many GPUs that train together."""
+        """`devices` GPUs that train together; `link`: between all of them."""
         return Parallel(devices, link, self.run.sharding, self.file.link, self.machine)
 
     def link(self, devices: int, machine: int) -> Link | None:
-        """The link that was asked for; machines have `self.machine` GPUs."""
+        """The link that the user gave, for machines of at most `self.machine` GPUs."""
         machine = min(machine, self.machine)
         if devices > self.machine:
             machine = self.machine
         return self.run.link(self.file.link, devices, machine, self.machine)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
-        """The offers for so many GPUs; None if the training does not fit.
+        """The offers for `devices` GPUs; None if the training does not fit.
 
-        Several machines are whole ones, if such are offered, as `Parallel` requires.
+        Several machines are whole machines, if these are offered, as `Parallel` requires.
         """
         if rental is None or self.needed(devices, self.run.batch_size) > self.available:
             return None
@@ -186,11 +186,11 @@ class DecoderPlan:
         return rental.of_machines(self.machine) if devices > self.machine else rental
 
     def needed(self, devices: int, batch_size: int) -> int:
-        """The bytes that a GPU needs."""
+        """The bytes that an iteration needs on each of `devices` GPUs."""
         return self.memory([devices], batch_size).total
 
     def memory(self, numbers: Sequence[int], batch_size: int) -> PeakMemory:
-        """The moment at which a GPU needs most memory, for the number of GPUs that needs least."""
+        """The memory peak of an iteration, for the number of GPUs in `numbers` that needs least."""
         step, accumulate = self.step(batch_size), self.run.accumulate
         each = [step.memory(self.parallel(k), accumulate) for k in numbers]
         found = (
@@ -200,14 +200,14 @@ class DecoderPlan:
         return min(found, key=lambda peak: peak.total)
 
     def largest(self, numbers: Sequence[int], available: int) -> int:
-        """The largest batch that fits on each number of GPUs that holds the run's batch; if none does, on
-        the number that holds most.
+        """The largest batch that fits on every number of GPUs that holds the run's batch; if no number
+        holds it, the largest batch on any number.
         """
         found = [largest_fitting(partial(self.needed, k), available) for k in numbers]
         return min((n for n in found if n >= self.run.batch_size), default=max(found))
 
     def is_known(self, devices: int) -> bool:
-        """True if the runs that set the level are like this one on so many GPUs."""
+        """True if the runs that set the level are like this training on `devices` GPUs."""
         is_level = self.section.trained is None or self._is_own(devices)
         return is_level and self._is_like(devices)
 
@@ -227,7 +227,9 @@ class DecoderPlan:
         factor = math.exp(half_width(*about, run.coverage))
 
         def iteration(batches: int) -> tuple[dict[str, float], np.ndarray]:
-            """The parts of an iteration of so many micro-batches, and (its ms, lower end, upper end)."""
+            """(ms by part of an iteration of `batches` micro-batches, array of its ms, lower end, upper
+            end).
+            """
             links = (link, *link.ends) if link else (None,) * 3
             each = [step.iteration_ms(gpu, self.parallel(devices, one), batches) for one in links]
             found = {name: level * ms for name, ms in each[0].items()}
@@ -261,7 +263,7 @@ class DecoderPlan:
         )  # fmt: skip
 
     def _remarks(self, devices: int, needed: int) -> Iterator[str]:
-        """Yield remarks on training on `devices` GPUs that need `needed` bytes each."""
+        """Yield remarks on training on `devices` GPUs; `needed`: bytes of memory of each."""
         step = self.step()
         if not self.tuning.rank:  # adapters in half precision are what PEFT calls them
             states = float(step.numbers()[0].sum()) / self.parallel(devices).shards.states
@@ -294,7 +296,7 @@ class DecoderPlan:
             yield f"{decoder.name} was published for {decoder.context:,} tokens"
 
     def _unlike_remarks(self, devices: int) -> Iterator[str]:
-        """Yield remarks on training that differs from the runs that set its level."""
+        """Yield remarks that no run like this training is known on the GPU."""
         own = self.section.trained
         rest = ", with a wider interval; own runs set the level: `lolat fit`"
         if not self.section.is_timed:
@@ -333,7 +335,7 @@ class DecoderPlan:
         yield from self.run.link_remarks(self.file.link, self.machine)
 
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
-        """The fields of a Cost about the decoder, and the execution mode."""
+        """The fields of a Cost about the decoder and the execution mode."""
         trained, every = (round(n.sum()) for n in self.step().numbers())
         is_whole = self.parallel(max(numbers)).shards.parameters == 1
         recipe = self.recipe if is_whole else replace(self.recipe, copy=0.0)
@@ -356,7 +358,7 @@ class DecoderPlan:
         }
 
     def would_fit(self, numbers: Sequence[int]) -> Iterator[str]:
-        """Yield options of `lolat cost` with which an iteration fits, the smallest changes first."""
+        """Yield command-line options with which an iteration fits, the smallest changes first."""
         batch_size = self.run.batch_size
         devices = min(numbers, key=lambda k: self.needed(k, batch_size))
         more = [k for k in map((2).__pow__, range(1, 10)) if devices < k <= MOST_GPUS]
