@@ -1,4 +1,4 @@
-"""The library's face: Model, and what joins several rooms: learn, fit, measure, compare."""
+"""The library's interface: Model, and calls that combine several packages: learn, fit, measure, compare."""
 
 from types import ModuleType
 
@@ -6,7 +6,7 @@ from lolat.io.results import Result
 
 
 def _view() -> ModuleType:
-    """Import what shows answers in a notebook."""
+    """Import the module that shows answers in a notebook."""
     from lolat.report import notebook
 
     return notebook

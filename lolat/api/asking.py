@@ -1,4 +1,4 @@
-"""Questions to devices by their names, as the commands ask them: `lolat.predict` and `compare`."""
+"""Questions to devices by name, as in the commands: `lolat.predict` and `lolat.compare`."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ def predict(network: Any, on: Sequence[str | Model], *args: Any, **more: Any) ->
 def predict(
     network: Any, on: str | Model | Sequence[str | Model], asked: LatencyQuestion
 ) -> Prediction | Predictions:
-    """Predict the latency of a network on devices, as `lolat predict NETWORK --on` does.
+    """Predict the latency of a network on one device or several, as `lolat predict NETWORK --on` does.
 
-    `on`: a device as `load` takes it or returns it, or several; "all": every one that can answer, the
-    fastest first. Several cards answer in their fastest precisions if none is given.
-    The rest is as for `Model.predict`, and `precision` and `launch` one or a list to compare. One network,
-    device, batch size and mode give a `Prediction`; a list of any of them, and "all", give `Predictions`; a
-    dict of networks has their names: {"narrow": network}. The arguments are the options of `lolat predict`:
+    `on`: a device's name or file, a `Model`, or a list of them; "all": every device that can answer, the
+    fastest first. Several GPUs answer in their fastest precisions if `precision` is not given. Other
+    arguments are as for `Model.predict`; `precision` and `launch` may also be lists to compare. One
+    network, device, batch size and mode give a `Prediction`; a list of any of them, or "all", gives
+    `Predictions`. A dict names networks: {"narrow": network}. The arguments are the options of `lolat
+    predict`:
     """
     from lolat.api.choosing import devices
     from lolat.api.predicting import ask
@@ -78,15 +79,16 @@ def compare(
     """Compare devices for training a network, or for serving language models.
 
     Training is as in `lolat cost NETWORK`: time, memory and dollars. `on`: devices as `load` takes them;
-    "all" or none: every one with times and a price. `asked`: the other arguments of `Model.cost`;
-    `precision`: of each device, its fastest if None or "best", with its fastest layout. `on_progress`:
-    called for each device (done, all, name). Returns `Costs`, an answer for each device and batch size.
-    Without a batch size every update has 256 samples; a language model is then served.
+    "all" or none: every device with times and a price. `asked`: the other arguments of `Model.cost`;
+    `precision`: None or "best" for each device's fastest precision and layout. `on_progress`: called after
+    each device with (number done, number of all, name). Returns `Costs`, an answer for each device and
+    batch size. Without a batch size every update has 256 samples, and a language model is served instead of
+    trained.
 
     Serving is as in `lolat llm GPU,GPU CONFIG`: `asked` are the other arguments of `Model.llm`, such as
     `concurrency` or `request_rate`; `network`: one language model, a list, or a dict with their names.
-    Returns `ComparedModels`, the best row of each device, and of each of several language models.
-    Raises InputError if no device can answer.
+    Returns `ComparedModels`: the best row of each device and language model. Raises InputError if no device
+    can answer.
     """
     from lolat.api.profile_names import ALL
     from lolat.api.serving import serving_models
@@ -142,7 +144,7 @@ def train_on(
 
 
 def _check_training(network: Any, batch_size: Any, asked: Mapping[str, Any]) -> None:
-    """InputError for several networks to train, and for arguments of serving."""
+    """Raise InputError for several networks to train, and for arguments of serving."""
     from lolat.llm.names import is_decoder
 
     if isinstance(network, (list, dict)) and not is_decoder(network):
@@ -166,7 +168,7 @@ def _check_training(network: Any, batch_size: Any, asked: Mapping[str, Any]) -> 
 
 
 def _check_order(network: Any, on: Sequence[Any]) -> None:
-    """Raise ModelFileError if a network and a device are swapped, or one is given as the other."""
+    """Raise ModelFileError if a network is given as a device, or a device as a network."""
     names = names_in(*(one for one in on if isinstance(one, str)))
     if isinstance(network, Model):
         meant = f"; did you mean {arg('network')}={names[0]!r}, {arg('on')}=model?" if names else ""

@@ -1,6 +1,6 @@
-"""Finds the devices to compare: by name, in the requested execution mode, or among those for rent.
+"""Finds the devices to compare: by name, in an execution mode, or among the devices for rent.
 
-Profiles of networks alone: `serving` finds those of language models, by serving framework.
+Only profiles of networks are found here; `serving` finds the profiles of language models.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_HOST = Remark(
     "the overhead that was given is of the GPUs",
 )
 OPTIONS = {"no-launch": "launch", "no-precision": "precision", "no-layout": "channels_last"}
-"""Code of an error -> the option that the device cannot run in."""
+"""Error code -> the option with which a device cannot run."""
 A = TypeVar("A", bound=RunAs)
 
 
@@ -40,11 +40,11 @@ def devices(
     every: bool = False,
     launch: str | None = None,
 ) -> tuple[list[Model], dict[str, str]]:
-    """(the profiles of these names, each once; name -> reason why it cannot answer).
+    """(distinct profiles of these names, {name: reason why it cannot answer}).
 
-    `on`: loaded profiles, or names with commas between them; "all": every local and bundled one that
-    answers for networks, GPUs by the names of their cards; "a100": the one of that GPU, or `every` one;
-    both in `launch`, eager if None. `question`: has the mode. `opened`: None is `load`. ModelFileError.
+    `on`: profiles, or names separated by commas. "all": every local and bundled profile of networks. A
+    GPU's name ("a100"): its first profile, with `every` all of them. Both are in `launch` (None: eager).
+    `opened`: loads a profile; None: `load`. ModelFileError for an unknown name.
     """
     names: dict[str, Model | None] = {}
     for given in on:
@@ -96,9 +96,9 @@ def devices(
 
 
 def in_mode_if_possible(model: Model, asked: A, without: MutableMapping[str, LolatError]) -> Model:
-    """The device in the mode `asked`. A CPU keeps its own mode where it cannot run in that, and says so.
+    """The device in the execution mode `asked`; a CPU without this mode keeps its own, with a remark.
 
-    `without`: profile -> its error, which is added here.
+    `without`: receives profile -> error of the devices that keep their own mode.
     """
     try:
         return in_mode_without_host(model, asked)
@@ -122,9 +122,9 @@ def in_mode_if_possible(model: Model, asked: A, without: MutableMapping[str, Lol
 
 
 def in_mode_without_host(model: Model, asked: RunAs | None) -> Model:
-    """The device in the mode `asked`, or unchanged for None.
+    """The device in the execution mode `asked`; unchanged for None.
 
-    One without a host runs without `host_us`, and says so.
+    A device without a host ignores `host_us`, with a remark.
     """
     if asked is None:
         return model
@@ -137,7 +137,7 @@ def in_mode_without_host(model: Model, asked: RunAs | None) -> Model:
 
 
 def _profiles(name: str, launch: str | None, every: bool) -> list[str]:
-    """The profiles of a name, as `devices` takes it."""
+    """The names of the profiles that a name in `devices` stands for."""
     if name != ALL:
         return full_names(name, launch) if every else [full_name(name)]
     files = known_models()
@@ -146,8 +146,9 @@ def _profiles(name: str, launch: str | None, every: bool) -> list[str]:
 
 
 def _name_in_all(model: Model, launch: str | None) -> str:
-    """The name of a device of "all": the one of its card, if that stands for its profile, else the
-    profile's; `launch`: as of `devices`.
+    """The name of a device in "all": the GPU's name if it stands for this profile, else the profile's.
+
+    `launch`: as in `devices`.
     """
     gpu = find_gpu(model.file.product)
     cards = (short_name(model.profile), device_name(gpu)) if gpu else ()
@@ -159,9 +160,9 @@ def _as_asked(
     model: Model, question: LatencyQuestion | None, left_out: dict[str, LolatError],
     without: dict[str, LolatError] | None,
 ) -> Iterator[Model]:  # fmt: skip
-    """The profile in each execution mode of a question; `left_out` takes the errors of several.
+    """Yield the profile in each execution mode of a question; with several, `left_out` gets the errors.
 
-    `without`: as of `in_mode_if_possible`; None: what the device cannot run in is an error.
+    `without`: as in `in_mode_if_possible`; None: raise an error for a mode in which the device cannot run.
     """
     modes = [("", question)] if question is None else question.modes
     if len(modes) == 1:
@@ -184,7 +185,7 @@ NO_TIMES = "a price, but no times of networks here"
 
 
 def _as_rented(model: Model) -> Model:
-    """The profile of the full card for a Max-Q."""
+    """The profile of the full card in place of a Max-Q; any other profile unchanged."""
     gpu = model.file.gpu
     if gpu is None or full_card(gpu) == gpu:
         return model
@@ -194,10 +195,10 @@ def _as_rented(model: Model) -> Model:
 def with_a_price(
     models: Sequence[Model], prices: str | Prices | None, of_decoders: bool = False
 ) -> tuple[list[Model], dict[str, str]]:
-    """The profiles of devices with a price, and why each other GPU has none: name -> reason.
+    """(profiles of devices with a price, {name: reason} of the other GPUs).
 
-    GPUs of the list that none of the models is, or with more memory, are known by their data sheets.
-    `of_decoders`: the profiles are of language models.
+    A GPU of the price list that is not among `models`, or has more memory there, gets a profile from its
+    data sheet. `of_decoders`: True if the profiles are of language models.
     """
     listed = price_list(prices)
     places = {name: where for name, _, where in reversed(list_models())}

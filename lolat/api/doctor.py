@@ -1,4 +1,4 @@
-"""Measures the networks of a profile again, to tell whether it still holds on this machine."""
+"""Measures the networks of a profile again, to check whether it still holds on this machine."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from lolat.api.model import Model
 
 FRESH = timedelta(minutes=10)
-"""The age of a profile, since its learning began, up to which its machine is not probed."""
+"""A profile whose learning began less than this long ago is not probed."""
 OK, DRIFTED, OTHER = "ok", "drifted", "another machine"
 
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis(Result):
-    """A profile checked on this machine.
+    """The result of checking a profile on this machine.
 
-    `verdict`: ok, drifted, another machine or unsettled. `ratio`: new over learned time, the median over
-    the networks. `limit`: how far it may be from 1: 10 %, or what the profile's repeated measurements
-    differ by if that is more, but at most 20 %. `spread`: the least and the largest ratio. `differences`:
-    from when it was learned.
+    `verdict`: ok, drifted, another machine or unsettled. `ratio`: time now / learned time, the median over
+    the networks. `limit`: how far the ratio may be from 1: 10 %, or the profile's own noise if that is
+    larger, up to 20 %. `spread`: the smallest and the largest ratio. `differences`: of the machine,
+    compared with its state at learning.
     """
 
     model: str
@@ -59,21 +59,21 @@ class Diagnosis(Result):
         return self.verdict == OK
 
     def words(self) -> str:
-        """The verdict, and how much longer networks take than when it was learned."""
+        """The verdict, and the ratio of the times now to the learned times."""
         times = "" if self.ratio is None else f": {self.ratio:.2f} times as long as learned"
         return f"{plain(self.model)}: {self.verdict}{times}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each network measured again: learned_ms, now_ms, ratio."""
+        """A row for each measured network: learned_ms, now_ms, ratio."""
         return [dict_of(network) for network in self.networks]
 
 
 def doctor(model: Model, progress: Progress) -> Diagnosis:
-    """Measure some of the profile's networks again, to tell whether `model` still holds on this machine.
+    """Measure some of the profile's networks again, to check whether it still holds on this machine.
 
-    On another device nothing is measured. With another version, number of threads or flag of the
-    framework the networks are measured, and the difference is listed; a missing GPU is a difference
-    too. InputError if there is nothing to measure again.
+    On another device, or without the GPU, nothing is measured. If the framework has another version, number
+    of threads or flag, the networks are measured and the difference is listed. InputError if the profile
+    has no networks to measure again.
     """
     where = model.latencies_file.recorded
     backend, device = backends.backend_of(where), device_of(model)
@@ -113,7 +113,7 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
 
 
 def as_now(model: Model, progress: Progress) -> Model:
-    """The profile scaled to the machine as it is now, by some networks: see `Model.as_now`."""
+    """The profile scaled to the machine's current speed by measuring some networks: see `Model.as_now`."""
     try:
         found = doctor(model, progress)
     except InputError as error:
@@ -136,12 +136,12 @@ def as_now(model: Model, progress: Progress) -> Model:
 
 
 def as_probed(model: Model) -> Model:
-    """The profile with a warning and wider intervals where a probe of a tenth of a second finds a change.
+    """The profile with a warning and wider intervals, if a probe of a tenth of a second finds a change.
 
-    It stays as it is where it was learned minutes ago, where by the probe (`lolat.microbench.probe`) its
-    networks have not moved by more than LIMIT and other programs run as they did, and where the file has no
-    probe, as of a GPU and of one thread. Latencies stay in any case: alone on a quiet machine the probe
-    moves more than networks do (`python -m benchmarks run probe`).
+    The profile stays unchanged if it was learned minutes ago, if the probe (`lolat.microbench.probe`)
+    predicts a change of at most LIMIT and other programs use the machine as before, and if the file has no
+    probe (GPUs, CPUs with one thread). Latencies never change: on a quiet machine the probe varies more
+    than the networks do (`python -m benchmarks run probe`).
     """
     file, state, found = model.file, model.state, []
     noise = file.noise
@@ -173,7 +173,7 @@ def diagnosis(
     measured: check.Measured | None = None,
     remark: str = "",
 ) -> Diagnosis:
-    """The verdict. `measured` is None if the device differs or is absent; `remark` says which."""
+    """The verdict. `measured`: None if the device differs or is absent; `remark` then says which."""
     again = measured.again if measured else ()
     failures = dict(measured.failures) if measured else {}
     limit, ratio = limit_of(model.file), check.median_ratio(again)

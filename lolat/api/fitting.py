@@ -1,4 +1,4 @@
-"""A profile from times that are measured already."""
+"""Fits a profile to times that were measured before."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 # ---- `fit`: a profile from tables, or from a profile's own points.
 
 NOT_TOGETHER = "not-together"
-"""The code of the error for files that cannot be fitted together."""
+"""Error code for files that cannot be fitted together."""
 LANGUAGE = "language models"
 TOGETHER = (
     f"expected tables of operations and networks, where known with {arg('facts')} and {arg('name')}; or "
@@ -90,15 +90,16 @@ def fit(
     on_progress: OnProgress | None = None,
     warn: Warn | None = None,
 ) -> Model:
-    """Fit a profile to measured times: to tables of one device, or to a profile again.
+    """Fit a profile to measured times: to tables of one device, or to the times in a profile again.
 
-    `tables`: a profile, or CSV tables, as `lolat fit` takes them (docs/reference/files.md); none: the
-    data sheet of `name`, from `facts` or of a known GPU. `output`: the device's JSON file, whose other
-    sections stay; None writes none. `name`: the device's, also in tables. `facts`: a CSV of data sheets.
-    `framework`: "vllm", "trtllm" or "sglang"; else the one in a table's name or `output`, or vLLM.
-    `tensor_parallel`: GPUs that share a served model whose row or file does not say it: one number, or one
-    for each file. `served_model`: the model of rows that name none, or an unknown one. `on_progress`:
-    called after each network is counted (done, all, name). `warn`: called with each remark on the tables.
+    `tables`: a profile, or CSV tables, as `lolat fit` takes them (docs/reference/files.md); without tables:
+    the data sheet of `name`, from `facts` or of a known GPU. `output`: the device's JSON file, whose other
+    sections are kept; None: no file is written. `name`: the name of the device, also in tables. `facts`: a
+    CSV of data sheets. `framework`: "vllm", "trtllm" or "sglang"; None: the framework in the name of a
+    table or of `output`, else vLLM. `tensor_parallel`: number of GPUs of a served model if its row or file
+    does not say it: one number, or one for each file. `served_model`: the model of rows that name none, or
+    an unknown one. `on_progress`: called after each network is counted with (number done, number of all,
+    name). `warn`: called with each remark on the tables.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
@@ -140,7 +141,7 @@ def fit(
 
 @dataclass(frozen=True)
 class FitQuestion:
-    """A question of `fit`: files, each with its content, and the arguments beside them."""
+    """The arguments of `fit`: files, each with its content, and the other arguments."""
 
     contents: Contents
     output: AnyPath | None
@@ -164,7 +165,7 @@ class FitQuestion:
         return [content for _, content in self.contents]
 
     def paths(self, kind: Content) -> list[str]:
-        """The files with a content."""
+        """The paths of the files with a given content."""
         return [path for path, content in self.contents if content == kind]
 
     @property
@@ -173,7 +174,7 @@ class FitQuestion:
         return Path(self.output or "model").stem
 
     def refused(self) -> InputError:
-        """The error of files that cannot be fitted together; ModelFileError if one is no profile at all."""
+        """The error for files that cannot be fitted together; ModelFileError if a file is not a profile."""
         for path in self.paths(MODEL):
             load(path)
         for path in self.paths(BLOCKS):  # so is a table of other columns: they are named
@@ -185,7 +186,7 @@ class FitQuestion:
 
 
 def _document(asked: FitQuestion) -> DeviceFile:
-    """The profile fitted to such files; InputError for files that cannot be fitted together."""
+    """The profile fitted to the files; InputError for files that cannot be fitted together."""
     kinds, name, facts = {*asked.kinds}, asked.name, asked.facts
     if kinds <= {OPERATIONS, NETWORKS} and (name is not None or (kinds and facts is None)):
         sheet = None
@@ -218,7 +219,7 @@ def _document(asked: FitQuestion) -> DeviceFile:
 
 
 def _say_other_cards(asked: FitQuestion, file: DeviceFile) -> None:
-    """Warn of tables whose names have a GPU other than the profile's, or than each other's."""
+    """Warn of tables that, by their names, are of another GPU than the profile, or of different GPUs."""
     cards: dict[str, str] = {}
     if own := card_of(file.kind):
         cards[own] = "the profile"
@@ -232,7 +233,7 @@ def _say_other_cards(asked: FitQuestion, file: DeviceFile) -> None:
 
 
 def _say_replaced(output: AnyPath, warn: Warn) -> None:
-    """Say that a file knew measured latencies, which a new fit replaces."""
+    """Warn that the output file holds measured latencies, which the new fit replaces."""
     with contextlib.suppress(LolatError):  # none, or a damaged one: `merged` says it
         if (old := read(output)).has_latencies and (known := fitted_on_words(old)):
             warn(
@@ -242,17 +243,17 @@ def _say_replaced(output: AnyPath, warn: Warn) -> None:
 
 
 def _say_unread_facts(facts: str, tell: Warn) -> None:
-    """Warn of the columns of a table of data sheets that no question reads."""
+    """Warn of the columns in a table of data sheets that LoLat does not use."""
     table = read_table(facts)
     table.mark_read("device", *KEPT)
     table.say_unread(tell)
 
 
 def _answered_by(asked: FitQuestion) -> tuple[str, ...]:
-    """The questions that the data sheets of a table can answer: networks, language models or both.
+    """The kinds of questions that a table of data sheets can answer: networks, language models or both.
 
-    Warns of the columns that the other question needs, and of cells of a device without bfloat16, which
-    serves no language models. InputError if columns of both are missing.
+    Warns of missing columns of the other kind. A device with empty cells in the columns of language models
+    serves none. InputError if columns of both kinds are missing.
     """
     from lolat.llm.operation_tables import SHEET
 
@@ -279,9 +280,9 @@ def _answered_by(asked: FitQuestion) -> tuple[str, ...]:
 
 
 def _refuse_language_files(asked: FitQuestion) -> None:
-    """InputError for files that do not go together, or for another number of GPUs than files.
+    """Raise InputError for files that cannot be fitted together, or if `tensor_parallel` does not fit them.
 
-    A file that cannot be read is refused first, then the number of GPUs.
+    A file that cannot be read is refused first, then `tensor_parallel`.
     """
     served, gpus = asked.paths(SERVED), asked.tensor_parallel
     is_other = not {*asked.kinds} <= {KERNELS, SERVED, MODEL, RUNS}
@@ -300,7 +301,7 @@ def _refuse_language_files(asked: FitQuestion) -> None:
 
 
 def _language_models(asked: FitQuestion) -> DeviceFile:
-    """A profile that knows language models: from a data sheet, tables of operations, served models."""
+    """A profile of language models, from a data sheet, tables of operations, and served models."""
     from lolat.llm.calibration import percentile_words, served_by, types_words
     from lolat.llm.gpu import section_of
     from lolat.llm.operation_tables import read_sheet
@@ -355,7 +356,7 @@ def _language_models(asked: FitQuestion) -> DeviceFile:
 def _with_level(
     section: ServingSection, runs: Sequence[str], file: DeviceFile, warn: Warn
 ) -> ServingSection:
-    """The section with the level of own runs of training decoders."""
+    """The section with its level, a factor on times, fitted to the user's runs of training decoders."""
     from lolat.training.decoder_plan import card_gib
     from lolat.training.decoder_rows import RUNS as EXPECTED_RUNS
     from lolat.training.decoder_rows import level_of, read_runs
@@ -380,7 +381,7 @@ def _with_level(
 
 
 def _under_name(file: DeviceFile, asked: FitQuestion) -> dict[str, Any]:
-    """The environment of a device under the asked name, which leaves its card and may tell the form.
+    """The environment of a device under a new name, with the same card; the name may add the card's form.
 
     InputError for the name of another card.
     """
@@ -396,14 +397,15 @@ def _under_name(file: DeviceFile, asked: FitQuestion) -> dict[str, Any]:
 
 
 OTHER_LEVEL, LEAST_JUDGING_LEVEL = 0.25, 5
-"""Distance from 1 of the median measured / predicted time of so many rows or more, beyond which a table may
-be of another machine. Ours was at most 0.2 off after learning (docs/results/index.md)."""
+"""Limits to warn that a table may be of another machine: |median(measured / predicted) - 1| above this,
+over at least this number of rows. On our machines it was at most 0.2 after learning
+(docs/results/index.md)."""
 
 
 def _say_other_level(
     model: Model, path: str, points: Sequence[Point], graphs: Mapping[str, Graph], warn: Warn
 ) -> None:
-    """Warn of a table whose networks take another time than predicted inside the measured range."""
+    """Warn of a table whose times are far from the predicted times inside the measured range."""
     asked = [(p.latency_ms, model.predict(graphs[p.key], p.batch_size)) for p in points]
     ratios = [ms / found.latency_ms for ms, found in asked if found.in_domain is not False]
     if len(ratios) >= LEAST_JUDGING_LEVEL and deviation(ratio := median(ratios)) > OTHER_LEVEL:
@@ -415,9 +417,9 @@ def _say_other_level(
 
 
 def _of_model(asked: FitQuestion) -> DeviceFile:
-    """A profile fitted again, with its other sections, to its points and networks of its device.
+    """Fit a profile again to its own points and to tables of networks; its other sections are kept.
 
-    What the file knows of training is fitted again on its own points. A file made from tables has the
+    Training is fitted again to the file's own points. A profile made from tables is only scaled to the
     level of the networks.
     """
     model = load(asked.paths(MODEL)[0])

@@ -1,4 +1,4 @@
-"""Learning a device: measured here, fitted and written."""
+"""Learns this device: measures it, fits a profile and writes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lolat.parameters import check_given
 from lolat.units import value_words
 
 DEFAULT_BACKEND = "tensorflow"
-"""The backend that the default name of a profile does not mention."""
+"""The backend that is not part of a profile's default name."""
 
 
 def learn(
@@ -43,18 +43,18 @@ def learn(
     wait: bool = False,
     progress: Progress | None = None,
 ) -> Model:
-    """Measure 80 blocks and 13 networks on this device and fit a profile: two to three minutes.
+    """Measure 80 blocks and 13 networks on this device and fit a profile, in two to three minutes.
 
-    `device`: "cpu" or "gpu". `output`: the profile; models/local/<device>.json (or your data folder) if
-    None. `backend`: tensorflow, torch or onnxruntime; if None, the usual one that is installed. `options`:
-    of the backend, such as "compile", "half" or "threads=2". `training`: measure forward, backward and
-    update too. `restart`: throw away the measurements of an interrupted run, and a profile of another
-    device or backend in `output`. `wait`: for a calm moment, ten minutes at most. `progress`: gets stages,
-    steps and notes.
+    `device`: "cpu" or "gpu". `output`: the file of the profile; None: models/local/<device>.json (or your
+    data folder). `backend`: tensorflow, torch or onnxruntime; None: chosen among the installed backends.
+    `options`: options of the backend, such as "compile", "half" or "threads=2". `training`: measure
+    forward, backward and update too. `restart`: discard the measurements of an interrupted run, and a
+    profile of another device or backend in `output`. `wait`: wait for a calm moment, ten minutes at most.
+    `progress`: gets stages, steps and notes.
 
-    Returns the `Model`. After Ctrl-C the same call goes on. Raises MissingPackageError or DeviceError where
-    there is nothing to measure with, InputError where `output` cannot be written or is of another device or
-    backend.
+    Returns the `Model`. After Ctrl-C the same call resumes the run. Raises MissingPackageError or
+    DeviceError if there is nothing to measure with, InputError if `output` cannot be written or is of
+    another device or backend.
     """
     check_given(training=training, restart=restart, wait=wait)
     chosen = device.casefold() if isinstance(device, str) else None
@@ -87,7 +87,7 @@ def learn(
 
 
 def _learn_latencies(old: DeviceFile | None, target: Path, run: learn_blocks.Run) -> DeviceFile:
-    """Measure the blocks, fit and write a profile; the other sections of the `old` one are kept."""
+    """Measure the blocks, fit and write a profile; the other sections of the `old` profile are kept."""
     started = time.monotonic()
     latencies = old if old is not None and old.has_latencies else None
     if latencies and not run.restart:
@@ -143,10 +143,10 @@ def _add_training(file: DeviceFile, target: Path, run: learn_blocks.Run) -> Devi
 
 
 def _model_in(target: Path, here: Mapping[str, Any], restart: bool) -> DeviceFile | None:
-    """The profile that is already in `target`; learning keeps its other sections. None without one.
+    """The profile that is already in `target` or None; learning keeps its other sections.
 
-    `here`: this device, as `environment.differences` takes it. ModelFileError for a file of another
-    kind, InputError for a measured profile of another device; with `restart` such a one is ignored.
+    `here`: this device, as `environment.differences` takes it. ModelFileError for a file of another kind. A
+    measured profile of another device raises InputError, or with `restart` is ignored.
     """
     if not target.exists():
         return None
@@ -171,13 +171,13 @@ def _model_in(target: Path, here: Mapping[str, Any], restart: bool) -> DeviceFil
 
 
 def _differences(file: DeviceFile, where: Mapping[str, Any], fields: Collection[str]) -> list[str]:
-    """The differences of a file's environment to this one in `fields`, all of them if empty."""
+    """The differences between a file's environment and this one in `fields`, or in all fields if empty."""
     found = environment.differences(file.device, file.recorded, where)
     return [str(one) for one in found if not fields or one.field in fields]
 
 
 def _refuse_other(file: DeviceFile, where: Mapping[str, Any], fields: Collection[str] = ()) -> None:
-    """InputError if training would run on another device, or with other options, than the latencies did."""
+    """Raise InputError if training would run on another device or with other options than the latencies."""
     if found := _differences(file, where, fields):
         raise InputError(
             f"times of two places are not to be mixed: {'; '.join(found)}; give the {arg('backend')} and "
@@ -190,7 +190,7 @@ def _refuse_other(file: DeviceFile, where: Mapping[str, Any], fields: Collection
 def _backend_and_output(
     device: str, output: Path | None, name: str | None, options: Sequence[str], progress: Progress
 ) -> tuple[str, Path, dict[str, Any]]:
-    """The backend, the profile, and this device: checked before minutes are spent."""
+    """(backend, path of the profile, facts of this device), checked before minutes are spent."""
     if output is not None:  # before a GPU is looked for, which takes seconds
         check_file(output, "output", make_folder=True)
     if name is None:

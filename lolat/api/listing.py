@@ -1,4 +1,4 @@
-"""The profiles that can be loaded by name."""
+"""Lists the profiles that can be loaded by name."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from lolat.units import plain
 
 @dataclass(frozen=True)
 class ListedModel:
-    """A profile that can be named. `answers_for`: what it knows, in a word each; `runs`: precision,
-    framework and launch of its networks and the name of a CPU, or framework and data types of its language
-    models; `batch_sizes`: the smallest and the largest of its table; `error`: its median error on what
-    was held out of the fit; None where the file does not say. `problem`: why it cannot be read, None
-    where it can.
+    """A profile that can be loaded by name.
+
+    `answers_for`: its kinds of answers ("networks", ...); `runs`: precision, framework and launch of its
+    networks and the name of a CPU, or framework and data types of its language models; `batch_sizes`: the
+    smallest and the largest batch size of its table; `error`: its median error on data held out of the fit.
+    These are None if the file does not say. `problem`: the reason why the file cannot be read, or None.
     """
 
     name: str
@@ -38,7 +39,7 @@ class ListedModel:
 
 @dataclass(frozen=True, repr=False)
 class Models(Result):
-    """The profiles that can be named, local ones first, and the known language models.
+    """The profiles that can be loaded by name, local profiles first, and the known language models.
 
     `data_sheets`: names of GPUs with a bundled data sheet, each of which is a device too.
     """
@@ -54,14 +55,14 @@ class Models(Result):
         return len(self.models)
 
     def words(self) -> str:
-        """Their names."""
+        """The names of the profiles."""
         return f"{len(self)} models: {', '.join(plain(m.name) for m in self)}"
 
 
 def models() -> Models:
-    """The profiles that `load` takes by name: learned here or bundled.
+    """List the profiles that `load` takes by name: learned here or bundled.
 
-    Returns `Models`, which can be iterated. Raises InputError where their folder cannot be read.
+    Returns `Models`, which can be iterated. Raises InputError if the folder of profiles cannot be read.
     """
     from lolat.llm.names import published
 

@@ -1,4 +1,4 @@
-"""Loads a profile: a file, a name, or a GPU that is known by another card or by its data sheet."""
+"""Loads a profile by file or name, or makes one for a GPU from another card or from its data sheet."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from lolat.units import value_words
 def load(path: str | os.PathLike[str]) -> Model:
     """Load a device's profile.
 
-    `path`: a JSON file, "local" (the one learned last on this machine), a name of `lolat.models()`, or a
-    GPU's ("a100", "RTX 4090"), which stands for the profile of its networks, the eager one first; a GPU
-    without times is known by a card of its chip, or by its data sheet. Returns a `Model`. Raises
-    ModelFileError where there is none, or the file is something else or damaged, and InputError for a GPU
-    with an incomplete sheet.
+    `path`: a JSON file, "local" (the profile learned last on this machine), a name from `lolat.models()`,
+    or the name of a GPU ("a100", "RTX 4090"). A GPU's name stands for its profile of networks, eager before
+    compiled; a GPU without a profile is predicted from another card with its chip, or from its data sheet.
+    Returns a `Model`. Raises ModelFileError if there is no such profile, or the file is damaged or of
+    another kind, and InputError for a GPU with an incomplete data sheet.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise ModelFileError(
@@ -57,7 +57,7 @@ def load(path: str | os.PathLike[str]) -> Model:
 
 
 def _serving(name: str, model: Model) -> Model:
-    """The profile that serves language models by a GPU's name; by any other name that one itself."""
+    """The profile of language models for a GPU's name; for any other name `model` itself."""
     return serving_model(name) if card_named(name) else model
 
 
@@ -68,11 +68,11 @@ def open_here(
     now: bool = False,
     as_learned: bool | None = None,
 ) -> Model:
-    """`load` on this machine: `say` gets a remark if it is old, or `local` is of another processor.
+    """`load` on this machine. `say` gets remarks on an old profile, or a `local` one of another processor.
 
-    `now`: the machine is measured as it is now; `progress`: shows how far that is, which takes as long as
-    it is told. `as_learned` False: the machine is probed if it may have changed. InputError if both are
-    given, and for `as_learned` of a profile without a probe.
+    `now`: measure some networks and scale the profile to the current speed; `progress`: called with the
+    expected duration, shows the progress. `as_learned`: False: probe the machine if it may have changed.
+    InputError if both are True, and if `as_learned` is True for a profile without a probe.
     """
     loaded = load(name)
     name = loaded.label
@@ -113,7 +113,7 @@ def open_here(
 
 
 def _of_chip(name: str, gpu: Gpu) -> Model | None:
-    """The networks of a GPU by a measured form of its card, or another card of its chip; None without."""
+    """A profile of a GPU's networks from another form of its card or another card of its chip, or None."""
     for path, file in measured_models(name, lambda _: True, gpu):
         if file.kernels:
             return on_card(Model(file, str(path)), name, gpu)

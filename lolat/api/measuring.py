@@ -33,20 +33,19 @@ DEFAULT_NETWORKS = (
     "keras:InceptionV3", "keras:VGG16", "keras:NASNetMobile", "keras:Xception",
     "keras:MobileNetV3Large", "keras:ResNet101V2",
 )  # fmt: skip
-"""Ten architectures, as whole networks not measured when learning; four of them share a block with the
-predefined ones."""
+"""Ten architectures that learning does not measure as whole networks; it measures blocks of four."""
 GOOD, FAIR = 0.08, 0.15  # median errors up to which a profile is good, and fair
 UNSETTLED: Literal["unsettled"] = "unsettled"
 UNSTEADY = 1.0 + FAIR
-"""The median round of a network over its fastest above which an error says nothing of the profile."""
+"""Above this ratio of a network's median round to its fastest, its error says nothing about the profile."""
 TAKEN_OUT = ("median", "bias", "within_10_percent")
 
 
 @dataclass(frozen=True)
 class EvaluatedNetwork:
-    """A network measured, beside the prediction as `predict` gives it.
+    """A measured network and its prediction by `predict`.
 
-    `unrest`: its median round over its fastest; other programs make it large.
+    `unrest`: ratio of its median round to its fastest round; other programs make it large.
     """
 
     network: str
@@ -73,13 +72,12 @@ class EvaluatedNetwork:
 class Evaluation(Result):
     """Networks measured on this machine and compared with the profile.
 
-    `failures`: reasons why others could not be, by network. `summary`: relative errors (0.05 is 5 %), and
-    how it ranks. `ratio`: time of the profile's own networks meanwhile over that learned, the median; None
-    if it has none. `ratio_taken_out`: the errors of predictions times that ratio. `limit`: how far the
-    ratio may be from 1. `verdict`: good (a median error up to 8 %), fair (up to 15 %), poor, or unsettled:
-    a larger one on a machine that is busy or unsteady. `cause`: machine, domain, level,
-    noise or formula (docs/how-to/measure.md). `differences`: those that make this machine another than the
-    profile's.
+    `failures`: network -> reason why it could not be measured. `summary`: relative errors (0.05 is 5 %) and
+    rank correlation. `ratio`: median of measured / learned time of the profile's own networks, measured in
+    between; None if it has none. `ratio_taken_out`: the errors after predictions are multiplied by `ratio`.
+    `limit`: how far `ratio` may be from 1. `verdict`: good (a median error up to 8 %), fair (up to 15 %),
+    poor, or unsettled (above 8 % on a busy or unsteady machine). `cause`: machine, domain, level, noise or
+    formula (docs/how-to/measure.md). `differences`: between this machine and the profile's.
     """
 
     KEYS = (
@@ -103,7 +101,7 @@ class Evaluation(Result):
 
     @property
     def median_error(self) -> float:
-        """Relative: 0.05 is 5 %."""
+        """The median relative error: 0.05 is 5 %."""
         return float(self.summary["median"] or 0.0)
 
     @property
@@ -133,7 +131,7 @@ class Evaluation(Result):
 
     @property
     def cause(self) -> Literal["machine", "domain", "noise", "level", "formula"] | None:
-        """The cause of the median error; None if it is good."""
+        """The cause of the median error; None if the verdict is good."""
         if self.verdict == "good":
             return None
         if self.has_moved or self.verdict == UNSETTLED:
@@ -220,13 +218,13 @@ def evaluate(
 
 
 def with_bundled(error: ModelFileError) -> ModelFileError:
-    """The error where nothing was learned here, with the bundled profiles of this machine's processor."""
+    """The error for a missing `local` profile, which also names bundled profiles of this processor."""
     there = bundled_of(environment.processor_facts())
     return error.reworded("; ".join(filter(None, [error.message, there])))
 
 
 def _of_here(model: Model, here: Mapping[str, Any]) -> str:
-    """A clause on what answers for this machine in place of a profile of another processor."""
+    """A clause that names a bundled profile of this processor, if any, and the command to learn one."""
     where = model.file.environment
     learn = f"`{where.learn_command(threads=here.get('threads_asked'))}` learns this one"
     there = bundled_of(here["processor"], where.framework)
@@ -234,9 +232,9 @@ def _of_here(model: Model, here: Mapping[str, Any]) -> str:
 
 
 def compared(model: Model, measured: check.Measured, ratio: float | None) -> Evaluation:
-    """Measured networks beside the predictions as `predict` gives them.
+    """Compare measured networks with their predictions by `predict`.
 
-    `ratio`: see `Evaluation`; it corrects nothing. MeasuringError where nothing was measured.
+    `ratio`: see `Evaluation`; predictions are not corrected by it. MeasuringError if nothing was measured.
     """
     if not measured.networks:
         reasons = "; ".join(f"{key}: {reason}" for key, reason in measured.failures.items())
@@ -285,12 +283,12 @@ def _evaluated(model: Model, network: check.MeasuredNetwork) -> EvaluatedNetwork
 def write_state(
     model: Model, by: Literal["doctor", "evaluate"], ratio: float, settled: bool = True
 ) -> None:
-    """Write the state of the machine beside the profile, so that its next answers say it."""
+    """Write the state of the machine next to the profile's file, so that later answers mention it."""
     write_check(model.file, model.source, by, ratio, settled)
     for one in (model, *model._in_mode.values()):
         one.__dict__.pop("state", None)
 
 
 def device_of(model: Model) -> str:
-    """cpu or gpu: the device that a profile was measured on; cpu where it does not say."""
+    """ "cpu" or "gpu", the device that a profile was measured on; "cpu" if the file does not say."""
     return ANY_GPU if model.file.environment.device == ANY_GPU else CPU

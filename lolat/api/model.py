@@ -1,4 +1,4 @@
-"""The face of a device: latencies, explanations, training, language models, measuring."""
+"""The interface to a device: latencies, explanations, training, language models, measuring."""
 
 from __future__ import annotations
 
@@ -51,16 +51,17 @@ KEPT_ANSWERS = 1000  # answers of `llm`
 class Model(Device):
     """A device's profile: it predicts, explains and plans for networks of any framework.
 
-    A network is a Keras model, a `torch.nn.Module` (or a pair of one and inputs to call it with), a path to
-    a `.keras` or `.onnx` file, an ONNX `ModelProto`, a name such as "keras:ResNet50", "timm:resnet50" or
-    "package.module:callable", or a `Graph`. `label`: the path or name that it was loaded by, as a command
-    takes it; `source`: its file; `serving`: returns the profile of that name for language models, or None.
+    A network is a Keras model, a `torch.nn.Module` (or a pair of a module and inputs to call it with), a
+    path to a `.keras` or `.onnx` file, an ONNX `ModelProto`, a name such as "keras:ResNet50",
+    "timm:resnet50" or "package.module:callable", or a `Graph`. `label`: the path or name that the profile
+    was loaded by, as a command takes it; `source`: its file; `serving`: returns the profile for language
+    models of this name, or None.
     """
 
     serving: Callable[[], Model] | None = None
 
     def report(self, *network: Any, **asked: Any) -> str:
-        """The lines of `lolat show`; InputError if a network is given: its prediction has a report."""
+        """The lines of `lolat show`. InputError if a network is given: its prediction has a report."""
         if network or asked:
             raise InputError(
                 "report takes no network; expected that of a prediction: model.predict(network).report()",
@@ -85,18 +86,18 @@ class Model(Device):
     def predict(self, network: Any, asked: LatencyQuestion) -> Prediction | Predictions:
         """Predict the latency of one forward pass of a network, block by block.
 
-        `network`: see `Model`. `batch_size`: "auto" stands for the most that fit in memory and keep
-        `max_ms`, 1 where no batch keeps it. A list of networks or of batch sizes gives `Predictions`,
-        one for each; each network is read once. A dict {"narrow": network} names them.
-        `predictor`: one of the profile's `predictors`. With too few points for an interval there is
-        none; a `coverage` that is given is then an error. `precision`, `launch`, `host_us`,
-        `channels_last`: see `run_as`; "best": the fastest precision. `max_ms`: with "auto" alone; of
-        other sizes compare latency_ms. `sure`: True: the upper end of the interval keeps it; a number:
-        that of an interval of so many percent.
+        `network`: see `Model`. `batch_size`: "auto" is the largest batch that fits in memory and keeps
+        `max_ms`, or 1 if no batch keeps it. A list of networks or of batch sizes gives `Predictions`, one
+        for each; each network is read once. A dict {"narrow": network} names networks. `predictor`: one of
+        the profile's `predictors`. If too few points were measured for an interval, `interval_ms` is None,
+        and giving `coverage` is an error. `precision`, `launch`, `host_us`, `channels_last`: see `run_as`;
+        `precision` "best" is the fastest. `max_ms`: only with batch size "auto"; for other sizes compare
+        latency_ms. `sure`: True if the upper end of the interval must keep `max_ms`, or the interval's
+        coverage in percent.
 
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more; `report()` has the
-        table of blocks. Raises NetworkError where the network cannot be read (one of several is in
-        `failures`), InputError for a batch size, predictor, coverage or precision that cannot be. The
+        table of blocks. Raises NetworkError if the network cannot be read (with several networks the reason
+        is in `failures`), InputError for an impossible batch size, predictor, coverage or precision. The
         arguments are the options of `lolat predict`:
         """
         from lolat.api.predicting import ask
@@ -115,10 +116,10 @@ class Model(Device):
 
     @asks(ExplainQuestion)  # type: ignore[misc] # as `cost`
     def explain(self, network: Any, asked: ExplainQuestion) -> Explanation | Explanations:
-        """Break a latency down into its causes, and predict what changes of the network would save.
+        """Break a latency down into its causes, and predict what changes to the network would save.
 
-        `block`: the label of one block. `precision`: "best": the fastest. Returns an `Explanation`, of a
-        list of batch sizes `Explanations`. Raises InputError where there is no such block. The other
+        `block`: the label of one block. `precision`: "best" is the fastest. Returns an `Explanation`, or
+        `Explanations` for a list of batch sizes. Raises InputError if there is no such block. The other
         arguments are as for `predict`:
         """
         from lolat.device.attribution import Explanations, explain
@@ -149,14 +150,14 @@ class Model(Device):
 
     @asks(BudgetQuestion)  # type: ignore[misc] # as `cost`
     def budget(self, network: Any, asked: BudgetQuestion) -> BudgetAnswer | BudgetAnswers:
-        """The largest width, input or batch of a network that keeps a time limit.
+        """Find the largest width, input or batch of a network that keeps a time limit.
 
-        `max_ms`: the time, ms. `vary`: "width" (channel counts), "resolution" (pixels of the input) or
-        "batch" (samples at once). `sure`: True where the upper end of the interval must stay within it,
-        or the interval's coverage in percent. `precision`: "best": the one with the largest answer.
-        Returns a `BudgetAnswer`, whose `best.value` is the answer;
-        of a list of batch sizes `BudgetAnswers`. Raises AnswerIsNo where not even the smallest stays within
-        the time. The other arguments are as for `predict`:
+        `max_ms`: the time limit in ms. `vary`: "width" (channel counts), "resolution" (pixels of the input)
+        or "batch" (samples at once). `sure`: True if the upper end of the interval must keep the limit, or
+        the interval's coverage in percent. `precision`: "best" is the precision with the largest answer.
+        Returns a `BudgetAnswer`, whose `best.value` is the answer, or `BudgetAnswers` for a list of batch
+        sizes. Raises AnswerIsNo if not even the smallest value keeps the limit. The other arguments are as
+        for `predict`:
         """
         from lolat.device.budget import BudgetAnswers, budget
         from lolat.device.prediction import at_size, titled
@@ -193,17 +194,18 @@ class Model(Device):
 
     @asks(TrainingQuestion)  # type: ignore[misc] # mypy does not know its argument `network` by name
     def cost(self, network: Any, asked: TrainingQuestion) -> Cost | Costs:
-        """Predict time, memory and dollars of training on each number of devices in `replicas`.
+        """Predict time, memory and dollars of training, for each number of devices in `replicas`.
 
-        A decoder is its config.json, as for `llm`, with `input_size` tokens in a sequence. `batch_size`:
-        samples on each device; "auto", the default: the fewest within 2 % of the best speed. `precision`:
-        "best", of a network the default of a GPU's name ("a100"): the fastest of fp32, tf32, amp, and of
-        both layouts of images. Profiles of other names ("a100-fp32", a file) answer as measured.
+        `network`: a network, or the config.json of a decoder as for `llm`, with `input_size` tokens in a
+        sequence. `batch_size`: samples on each device; "auto", the default: the smallest batch within 2 %
+        of the best speed. `precision`: "best" is the fastest of fp32, tf32 and amp, in both image layouts;
+        it is the default for a network on a GPU's name ("a100"). Other profiles ("a100-fp32", a file)
+        answer as measured.
 
-        Returns a `Cost`; for several batch sizes or ways of `checkpointing` `Costs`. If no training was
-        measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the
-        profile knows neither, and InputError for an impossible question. The other arguments are the
-        options of `lolat cost`:
+        Returns a `Cost`, or `Costs` for several batch sizes or ways of `checkpointing`. If no training was
+        measured, the answer is an estimate from latencies and a warning says so. Raises ModelFileError if
+        the profile has neither training nor latencies, and InputError for an impossible question. The other
+        arguments are the options of `lolat cost`:
         """
         from lolat.training.compare import costs_of
 
@@ -213,21 +215,21 @@ class Model(Device):
 
     @cached_property
     def _known_answers(self) -> dict[Any, ServingAnswer]:
-        """The last answers of `llm`."""
+        """A cache of the last answers of `llm`."""
         return {}
 
     @cached_property
     def _llm_profile(self) -> Model:
-        """The profile that answers `llm`: this one, or without language models that of the GPU's name."""
+        """The profile that answers `llm`: this one if it has language models, else that of the GPU."""
         return self.serving() if self.serving and self.file.llm is None else self
 
     @asks(ServingQuestion)
     def llm(self, config: Any, asked: ServingQuestion) -> ServingAnswer:
-        """Predict the times of a served language model on GPUs, and the cost of a million tokens.
+        """Predict the latency of a language model served on GPUs, and the cost of a million tokens.
 
-        `config`: the path of a published config.json or its folder, its contents, or a known name. Raises
-        InputError for an impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a
-        profile without language models. The other arguments are the options of `lolat llm`:
+        `config`: a published config.json (its path, folder or contents), or a known name. Raises InputError
+        for an impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a profile
+        without language models. The other arguments are the options of `lolat llm`:
         """
         from lolat.hardware.hardware import Hardware
         from lolat.hardware.prices import no_price
@@ -257,7 +259,7 @@ class Model(Device):
 
     @cached_property
     def language_models(self) -> ServingSection:
-        """The file's section on language models. ModelFileError, which names the command that adds it."""
+        """The file's section on language models; ModelFileError, with the command to add it, if missing."""
         from lolat.llm.gpu import section_of
 
         if self.file.llm is None:
@@ -278,14 +280,14 @@ class Model(Device):
         wait: bool = False,
         progress: Progress | None = None,
     ) -> Evaluation:
-        """Measure networks on this machine and compare them with what the profile predicts: some minutes.
+        """Measure networks on this machine and compare them with the profile's predictions: some minutes.
 
-        `networks`: a name, file or "package.module:callable", or several, as the profile's framework runs
-        them; ten of keras.applications if none. `batch_size`: one or several. `wait`: for a calm moment,
-        ten minutes at most. `progress`: gets stages, steps and notes.
+        `networks`: a name, file or "package.module:callable", or several, that the profile's framework can
+        run; without networks ten of keras.applications. `batch_size`: one or several. `wait`: wait for a
+        calm moment, ten minutes at most. `progress`: gets stages, steps and notes.
 
-        Returns an `Evaluation`. Raises MissingPackageError where the framework is not installed, InputError
-        where the profile is not of this kind of device.
+        Returns an `Evaluation`. Raises MissingPackageError if the framework is not installed, InputError if
+        the profile is not of this kind of device.
         """
         from lolat.api.measuring import evaluate
 
@@ -297,29 +299,32 @@ class Model(Device):
     def evaluate_table(
         self, table: AnyPath | Sequence[AnyPath], asked: TableQuestion
     ) -> TableEvaluation:
-        """Compare with the times in a table or several, as `lolat.fit` takes them; nothing is measured.
+        """Compare predictions with the times in one table or several, as `lolat.fit` takes them.
 
-        `on_progress`: called after each network is counted (done, all, name). Returns a `TableEvaluation`.
-        Raises InputError where no row can be predicted. The arguments are the options of `lolat evaluate`:
+        Nothing is measured. `on_progress`: called after each network is counted with (number done, number
+        of all, name). Returns a `TableEvaluation`. Raises InputError if no row can be predicted. The
+        arguments are the options of `lolat evaluate`:
         """
         from lolat.api.table_evaluation import evaluate_table
 
         return evaluate_table(self, [*map(os.fspath, several(table))], asked)
 
     def doctor(self, *, progress: Progress | None = None) -> Diagnosis:
-        """Measure some of the profile's networks again (20 s on a quiet machine): does it still hold here?
+        """Measure some of the profile's networks again (20 s), to check whether it still holds here.
 
-        Returns a `Diagnosis`: `holds`, and the `ratio` of now to then. Raises what `evaluate` does.
+        Returns a `Diagnosis`: `holds`, and the `ratio` of current to learned time. Raises what `evaluate`
+        does.
         """
         from lolat.api.doctor import doctor
 
         return doctor(self, progress or Progress())
 
     def as_now(self, *, progress: Progress | None = None) -> Model:
-        """Measure some of the profile's networks again, in some 20 seconds: the machine as it is now.
+        """Measure some of the profile's networks again (20 s), and scale the profile to the current speed.
 
-        Returns a `Model` whose latencies are scaled by the change of these networks' times, with intervals
-        by how much the changes differ. Raises what `doctor` does, and InputError on another machine.
+        Returns a `Model` whose latencies are scaled by the median change of these networks' times; its
+        intervals are wider the more the changes differ. Raises what `doctor` does, and InputError on
+        another machine.
         """
         from lolat.api.doctor import as_now
 

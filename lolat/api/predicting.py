@@ -1,4 +1,4 @@
-"""Predictions, one and several: of several networks, batch sizes and devices at once."""
+"""Predicts one or several networks, batch sizes and devices at once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class Predictions(Several):
     """Predictions of several networks, batch sizes or devices: a sequence of them.
 
     `failures`: network -> reason why it could not be read; `left_out`: device -> reason why it could not
-    answer; `in_fastest`: True if no precision was asked for and each device answers in its fastest one.
+    answer; `in_fastest`: True if no precision was asked for and each device answers in its fastest
+    precision.
     """
 
     KEYS = ("answers", "failures", "left_out")
@@ -65,22 +66,22 @@ class Predictions(Several):
 
     @property
     def fastest(self) -> Prediction | None:
-        """The prediction with the shortest time of a sample, of those that fit into memory.
+        """The prediction with the shortest time per sample, among predictions that fit into memory.
 
-        None where precisions or launches differ, or assumed hosts decide. InputError for several networks.
+        None if precisions or launches differ, or assumed hosts decide. InputError for several networks.
         """
         return fastest_of(self._of_one_network("fastest"))
 
     @property
     def cheapest(self) -> Prediction | None:
-        """The prediction with the lowest price of a sample; None without prices, or in other precisions.
+        """The prediction with the lowest price per sample; None without prices, or if precisions differ.
 
         InputError for several networks.
         """
         return cheapest_of(self._of_one_network("cheapest"))
 
     def _of_one_network(self, what: str) -> tuple[Prediction, ...]:
-        """The answers; InputError, with the line to write instead, if they are of several networks."""
+        """The answers, if all are of one network; else InputError, with the code to write instead."""
         networks = [*dict.fromkeys(p.network for p in self.answers)]
         if len(networks) > 1:
             own = f"found.filter(lambda p: p.network == {plain(networks[0])!r}).{what}"
@@ -88,7 +89,7 @@ class Predictions(Several):
         return self.answers
 
     def words(self) -> str:
-        """The number of predictions, the shortest and the longest time, and who could not answer."""
+        """The number of predictions, the shortest and longest time, and the devices without an answer."""
         from lolat.report.prediction import precision_lines
         from lolat.report.ranked import assumed_hosts, left_out_lines
 
@@ -114,7 +115,7 @@ class Predictions(Several):
         return "\n".join(filter(None, lines))
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
-        """Write a page with a chart, the table and its notes: one file that loads nothing.
+        """Write a self-contained HTML page with a chart, the table and its notes.
 
         InputError if it cannot be written.
         """
@@ -123,7 +124,7 @@ class Predictions(Several):
 
 
 def _one(names: Collection[str], kind: str) -> str:
-    """The name if there is one, else the number of them."""
+    """The name if there is only one, else the number of names."""
     return next(iter(names)) if len(names) == 1 else plural(len(names), kind)
 
 
@@ -137,14 +138,12 @@ def predict_all(
 ) -> Predictions:
     """Predict each network at each batch size on each device, in this order.
 
-    Each device is in the execution mode asked for.
-    `networks`: a mapping has the names that they are called by.
-    Several cards answer in their fastest precisions if none is asked for: several precisions do not compare
-    devices. `ranked`: the fastest device first, GPUs eager if no launch is asked for, as nobody chose the
-    order and the launches of "all".
-    A network is read once; one that cannot be read is in `errors`. `left_out`: devices that cannot answer,
-    with the reasons. Without `prices` in the question devices have those of `lolat prices`.
-    InputError for an unknown predictor or an impossible coverage, before a network is read.
+    `models`: the devices, in the execution mode asked for; different GPUs answer in their fastest
+    precisions if no precision is asked for. `networks`: a sequence, or a mapping from names. `left_out`:
+    device -> reason why it cannot answer. `ranked`: the fastest device comes first, and GPUs run eager if
+    no launch is asked for: "all" sets neither order nor launches. A network is read once; if it cannot be
+    read it is in `errors`. Without `prices` in the question the prices are those of `lolat prices`.
+    InputError for an unknown predictor or an impossible coverage, before any network is read.
     """
     for model in models:
         question.check(model)
@@ -197,9 +196,10 @@ def ask(
     is_single: bool = True,
     ranked: bool = False,
 ) -> Any:
-    """Ask devices; see `predict_all`.
+    """Ask devices for predictions; see `predict_all`.
 
-    One network and batch size, neither in a list, give a `Prediction` if `is_single`, else `Predictions`.
+    Returns a `Prediction` for one network and batch size, neither in a list, if `is_single`; else
+    `Predictions`.
     """
     question.check_largest()
     is_named = isinstance(network, dict) and "model_type" not in network  # no language model
@@ -224,24 +224,22 @@ def ask(
 def _predict(
     model: Model, network: Graph | Analysis, question: LatencyQuestion, finds_best: bool
 ) -> Prediction:
-    """The prediction of a device, in its fastest precision if BEST is asked for.
+    """The prediction of a device, in its fastest precision if `precision` is BEST.
 
-    `finds_best`: true to do so wherever no precision was asked of the device before.
+    `finds_best`: use the fastest precision also if the device was not asked for any precision.
     """
     is_best = question.precision == BEST or (finds_best and model.asked.precision is None)
     return (in_fastest if is_best else predict)(model, network, question)
 
 
 def _are_cards(models: Sequence[Model]) -> bool:
-    """True for several devices that are different cards, or one card launched in different ways; two
-    precisions of one card are False.
-    """
+    """True for several devices that differ in card or launch; False if two differ only in precision."""
     kinds = {(model.file.kind, model.asked.launch) for model in models}
     return len(models) > 1 and len(kinds) == len(models)
 
 
 def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:
-    """The network as a graph, or its analysis if that was given."""
+    """Read a network into a graph; a graph, or its analysis, stays as it is."""
     if isinstance(network, (Graph, Analysis)) and input_size is None:
         return network
     from lolat.readers import read  # late: a network that was read needs none
@@ -263,10 +261,12 @@ def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:
 def _called(
     network: Graph | Analysis, name: str, others: Mapping[str | int, Graph | Analysis]
 ) -> Graph | Analysis:
-    """The graph under the name that the user gave it. An object without a name has its own, and a
-    number if others have that: "Sequential 2".
+    """The graph under the name that the user gave it.
 
-    `others`: objects by text, or by their number.
+    An object without such a name keeps the network's own name, with a number if another object has it:
+    "Sequential 2".
+
+    `others`: the networks so far: by text if they were given as one, objects by number.
     """
     graph = _graph(network)
     taken = {_graph(other).name for key, other in others.items() if isinstance(key, int)}
@@ -285,7 +285,7 @@ def _eager(model: Model) -> Model:
 
 
 def priced(prediction: Prediction, listed: Prices) -> Prediction:
-    """The prediction with the prices of a list that was given; a device that lacks there is remarked on."""
+    """The prediction with the prices of a given list, and a remark if the device is not in the list."""
     found = replace(prediction, prices=listed)
     if found.price_per_hour is not None:
         return found
@@ -294,11 +294,11 @@ def priced(prediction: Prediction, listed: Prices) -> Prediction:
 
 
 MOST_TRIED = 4096
-"""The largest batch that is tried where a smaller one computes too few samples a second."""
+"""The largest batch size that is tried if a smaller one computes too few samples per second."""
 
 
 def _larger(prediction: Prediction, limits: Limits) -> Prediction | None:
-    """The prediction at the first of the doubled batch sizes that keeps the limits; None if none does."""
+    """The prediction at the first batch size that keeps the limits, by doubling; None without one."""
     query, size = prediction.query, prediction.batch_size
     while (size := 2 * size) <= MOST_TRIED:
         asked = Question(size, prediction.predictor, query.coverage)
@@ -311,7 +311,7 @@ def _larger(prediction: Prediction, limits: Limits) -> Prediction | None:
 
 
 def _remedy(prediction: Prediction, limits: Limits) -> str:
-    """Clauses on the device's fastest precision, and on a larger batch that keeps the limits."""
+    """The remedy for a missed rate: the device's fastest precision, and a larger batch that keeps it."""
 
     def rate(p: Prediction) -> str:
         return digits(1e3 * p.batch_size / end_ms(p, limits.sure))
@@ -329,11 +329,9 @@ def _remedy(prediction: Prediction, limits: Limits) -> str:
 
 
 def exceeded(predictions: Collection[Prediction], limits: Limits = NO_LIMITS) -> list[str]:
-    """A line for each prediction beyond a limit, and for each that does not fit if none does.
+    """A line for each prediction that exceeds a limit; without limits, if no prediction fits into memory.
 
-    The first line has a remedy.
-
-    InputError if a sure one has no interval.
+    The first line has a remedy. InputError if a limit must be kept surely and a prediction has no interval.
     """
     from lolat.report.ranked import device_words
 

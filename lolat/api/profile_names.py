@@ -1,4 +1,4 @@
-"""The profiles that a name means: a file's, a profile's own, or those of a GPU."""
+"""Finds the profiles that a name stands for: a file, a profile's own name, or a GPU."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ALL = "all"
 
 
 def contents(name: str) -> DeviceFile:
-    """The contents of a profile by its path or the profile's name; errors as `Model.load`."""
+    """The contents of a profile by its path or name; errors as in `load`."""
     return read(find_model(name))
 
 
 def known_models(begin: str | None = None) -> dict[str, DeviceFile]:
-    """Name -> contents of each device profile that can be read; of two of one name the local one.
+    """Name -> contents of each readable device profile; a local profile hides a bundled one of its name.
 
-    `begin`: the first words of their names, in any case; None: all profiles.
+    `begin`: the first words of the names, ignoring case; None: all profiles.
     """
     known = dict[str, DeviceFile]()
     wanted = bool if begin is None else lambda n: _begins(n.casefold(), begin.casefold())
@@ -45,7 +45,7 @@ def known_models(begin: str | None = None) -> dict[str, DeviceFile]:
 
 
 def full_name(name: str) -> str:
-    """The first of `full_names`; ModelFileError if they are of several devices."""
+    """The first of `full_names`; ModelFileError if the names are of several devices."""
     names = full_names(name)
     if names[1:] and len({contents(n).product for n in names}) > 1:
         raise unknown_device(
@@ -55,16 +55,16 @@ def full_name(name: str) -> str:
 
 
 def unknown_device(name: str, why: str, **data: Any) -> ModelFileError:
-    """The error for a name that is not one device's."""
+    """The error for a name that stands for no device, or for several."""
     return ModelFileError(f"{plain(name)}: {why}", code="unknown-model", model=name, **data)
 
 
 def full_names(name: str, launch: str | None = None) -> list[str]:
     """The names of the profiles that `name` stands for.
 
-    A file stays as it is; a profile's name, in any case, becomes the name as written; a GPU's ("a100",
-    "RTX4090", "5090") the names of its profiles of networks, in `launch` as of `devices`. A GPU
-    without a profile ("a100-80gb", "rtx-3080") keeps its name: `load` makes one from its data sheet.
+    A file stays as it is. A profile's name, ignoring case, becomes its exact name. A GPU's name ("a100",
+    "RTX4090", "5090") becomes the names of its profiles of networks, in `launch` as in `devices`. A GPU
+    without a profile ("a100-80gb", "rtx-3080") keeps its name: `load` makes a profile from its data sheet.
     ModelFileError for any other name.
     """
     name = without_brackets(name)
@@ -96,7 +96,7 @@ def full_names(name: str, launch: str | None = None) -> list[str]:
 
 
 def instance_error(name: str, error: ModelFileError) -> ModelFileError:
-    """The error for an unknown device; of an instance type it names the accelerators, by the price list."""
+    """The error for an unknown device; for a cloud instance type it names the instance's accelerators."""
     offers = (o for o in price_list().offers if o.instance_type.casefold() == name.casefold())
     if not (rented := sorted({plain(o.accelerator).casefold() for o in offers} - {""})):
         return error
@@ -106,10 +106,10 @@ def instance_error(name: str, error: ModelFileError) -> ModelFileError:
 
 
 def in_one_mode(names: Sequence[str], launch: str | None) -> list[str]:
-    """The profiles without those that the usual execution mode replaces.
+    """Drop profiles in other execution modes if the usual mode has one for the same device.
 
-    Left out is a profile that is channels last or of another launch than `launch` (None: eager), if the
-    same device, framework and precision has a profile that is channels first and of that launch.
+    A profile that is channels last, or of another launch than `launch` (None: eager), is dropped if there
+    is a profile with the same device, framework and precision that is channels first and of this launch.
     """
     files = {name: contents(name) for name in names}
     modes = {
@@ -130,17 +130,17 @@ def in_one_mode(names: Sequence[str], launch: str | None) -> list[str]:
 
 
 def _usual(name: str) -> tuple[bool, bool, str]:
-    """The order of a GPU's profiles: eager before compiled, float32 before half precision."""
+    """A sort key for a GPU's profiles: eager before compiled, float32 before half precision."""
     mode = contents(name).mode
     return mode.launch != EAGER, mode.half, name
 
 
 def _begins(model: str, name: str) -> bool:
-    """True if the first words of a profile's name are `name`; a GPU's needs no hyphens: "rtx4090"."""
+    """True if a profile's name begins with the words `name`; a GPU's name needs no hyphens: "rtx4090"."""
     words, mark = model.split("-"), "" if find_gpu(name) else "-"
     return name.replace("-", mark) in [mark.join(words[:n]) for n in range(1, len(words))]
 
 
 def card_named(name: str) -> Gpu | None:
-    """The data sheet of a GPU by its name and nothing more."""
+    """The data sheet of a GPU if the name is exactly a GPU's, else None."""
     return find_gpu(name) if is_card(name) else None

@@ -1,7 +1,7 @@
-"""The profiles that serve language models, by name, by GPU, or all.
+"""Finds profiles of served language models: by name, by GPU, or all.
 
-A GPU's name stands for serving frameworks here; in `choosing`, which finds profiles of networks, it stands
-for execution modes. Both take names apart with `profile_names`.
+Here a GPU's name stands for its profiles of several serving frameworks; in `choosing`, which finds profiles
+of networks, for its profiles in several execution modes. Both parse names with `profile_names`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ NOT_ALL = f"not in `{ALL}`, {ONE_FORM}"
 
 
 def serving_model(name: str, of_any: bool = False) -> Model:
-    """The profile of language models of a name or of a GPU ("l40s": l40s-vllm), labeled with `name`.
+    """The profile of language models for a name or a GPU ("l40s": l40s-vllm), labeled with `name`.
 
-    A GPU without one gets a profile from its data sheet. Any other profile is returned as it is, even
-    without language models. ModelFileError for an unknown name, and for a GPU that several frameworks serve
-    on, unless `of_any` is true: training runs on none of them.
+    A GPU without such a profile gets one from its data sheet. Any other profile is returned unchanged, even
+    without language models. ModelFileError for an unknown name, and for a GPU with several serving
+    frameworks, unless `of_any` is true (for training, which does not depend on the framework).
     """
     model = _profile_of(name, of_any)
     model.label = name
@@ -48,7 +48,7 @@ def serving_model(name: str, of_any: bool = False) -> Model:
 
 
 def _profile_of(name: str, of_any: bool) -> Model:
-    """The profile of `serving_model`."""
+    """The profile that `serving_model` returns, before it is labeled."""
     model, unknown = None, None
     try:
         model = Model.load(name)
@@ -97,7 +97,7 @@ def _profile_of(name: str, of_any: bool) -> Model:
 
 
 def _serves(file: DeviceFile, gpu: Gpu) -> bool:
-    """True if a profile knows language models on this GPU, by card, memory and bandwidth."""
+    """True if a profile serves language models on this GPU: same card, memory and bandwidth."""
     if (served := file.served_on) is None:
         return False
     sheet = served.sheet
@@ -107,19 +107,19 @@ def _serves(file: DeviceFile, gpu: Gpu) -> bool:
 
 
 class ServingModels(NamedTuple):
-    """Profiles by their name, and the reasons why other GPUs are not among them."""
+    """Profiles of language models by name, and the reasons why other GPUs have none."""
 
     models: dict[str, Model]
     left_out: dict[str, str]
 
 
 def serving_models(text: str, of_any: bool = False) -> ServingModels:
-    """The profiles of language models in a text: a file, or names with commas between them.
+    """The profiles of language models that a text names: a file, or names separated by commas.
 
-    A GPU that several frameworks serve on gives the profile of each. "all" gives every such profile, and
-    for each other GPU with a profile one from its data sheet; a Max-Q stands for its full card, which is
-    rented. With `of_any` (see `serving_model`) "all" gives one profile for each GPU. GPUs without bfloat16
-    are left out; one that is alone is an error.
+    A GPU with several serving frameworks gives a profile of each. "all" gives every such profile, and for
+    each other GPU with a profile of networks one from its data sheet; a Max-Q is replaced by its full card.
+    With `of_any` (see `serving_model`) "all" gives one profile for each GPU. GPUs without bfloat16 are left
+    out; if the text names only such a GPU, it is an error.
     """
     names, left_out = names_in(text), dict[str, str]()
     if ALL in names:

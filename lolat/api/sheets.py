@@ -1,4 +1,4 @@
-"""A GPU by its data sheet: its networks, and its language models."""
+"""Makes a profile of a GPU from its data sheet, for networks and for language models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def model_of_sheet(name: str) -> Model:
-    """A GPU by its bundled data sheet alone; InputError for an incomplete one."""
+    """A profile of a GPU from its bundled data sheet only; InputError for an incomplete sheet."""
     from lolat.fitting.reading import device_document
     from lolat.hardware.specs import listed_specs
 
@@ -33,10 +33,10 @@ def section(
     warn: Warn,
     device: str = "",
 ) -> ServingSection:
-    """The section on language models of a data sheet and tables of operations, `kernels`.
+    """The section on language models from a data sheet and from tables of operations, `kernels`.
 
-    `device`: that of the rows, in tables of several. Without `framework`, the one that the tables' names or
-    `stem`, the profile's name, has.
+    `device`: the device whose rows count, in tables of several. Without `framework`, it is taken from the
+    tables' names or from `stem`, the profile's name.
     """
     from lolat.llm.fit import section_from
     from lolat.llm.frameworks import framework_in
@@ -52,7 +52,7 @@ def section(
 def section_of_sheet(
     name: str, facts: str | None = None, framework: str | None = None, stem: str = "", warn: Warn = nobody
 ) -> dict[str, Any]:  # fmt: skip
-    """The section on language models of a data sheet alone, from `facts` or the bundled one.
+    """The section on language models from a data sheet only: from the table `facts`, or the bundled sheet.
 
     {} if the sheet has too few columns.
     """

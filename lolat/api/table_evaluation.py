@@ -1,4 +1,4 @@
-"""A profile compared with a table of somebody's times; measures nothing."""
+"""Compares a profile with a table of measured times; measures nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lolat.api.model import Model
 
 BY_CHANCE = 0.1
-"""Largest share of an independent table's rows that agree with fitted rows in four digits by chance."""
+"""Up to this share, rows of an independent table agree with fitted rows in four digits by chance."""
 PREDICTED = ("predicted_ms", "low_ms", "high_ms")
 
 
@@ -35,11 +35,11 @@ Rows = list[dict[str, Any]] | UnsetType
 
 @dataclass(frozen=True, repr=False)
 class TableEvaluation(Result):
-    """A table's times compared with the predictions.
+    """The times in a table compared with the predictions.
 
-    `content`: "networks", "operations", "blocks", "served" or "runs"; in JSON the key of that name has the
+    `content`: "networks", "operations", "blocks", "served" or "runs"; in JSON the key of this name has the
     table's rows, with latency_ms, predicted_ms, interval_ms and in_domain. `summary`: relative errors, and
-    the number of rows. `skipped`: reason -> rows left out. `warnings`: remarks on the table.
+    the number of rows. `skipped`: reason -> number of skipped rows. `warnings`: remarks on the table.
     """
 
     KEYS = ("networks", "operations", "blocks", "served", "runs", "summary", "skipped", "warnings")
@@ -57,7 +57,7 @@ class TableEvaluation(Result):
 
     @property
     def skipped(self) -> Mapping[str, int]:
-        """Why rows were left out -> how many."""
+        """Reason -> number of rows that were skipped."""
         return self.left_out.reasons
 
     @property
@@ -82,12 +82,12 @@ class TableEvaluation(Result):
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Each row as it stands in the table, with latency_ms, predicted_ms, interval_ms, in_domain."""
+        """The table's rows, with latency_ms, predicted_ms, interval_ms and in_domain added."""
         rows: list[dict[str, Any]] = getattr(self, self.content)
         return rows
 
     def to_csv(self) -> str:
-        """The table's rows with predicted_ms, low_ms, high_ms."""
+        """The table's rows as CSV text, with the columns predicted_ms, low_ms and high_ms added."""
         more = dict.fromkeys(name for c in self.compared for name in c.more)
         rows = (
             [*map(c.row.get, self.columns), c.predicted_ms, *(c.interval_ms or ("", "")),
@@ -98,7 +98,7 @@ class TableEvaluation(Result):
 
 
 def evaluate_table(model: Model, tables: Sequence[str], question: TableQuestion) -> TableEvaluation:
-    """Compare with the times in tables; nothing is measured. See `Model.evaluate_table`."""
+    """Compare predictions with the times in tables: see `Model.evaluate_table`."""
     if question.training and question.predictor:
         raise InputError(
             f"{arg('predictor')} is for a forward pass, and {arg('training')} compares training steps; "
@@ -139,14 +139,14 @@ def evaluate_table(model: Model, tables: Sequence[str], question: TableQuestion)
 
 
 def _batch_of(row: Compared) -> dict[str, int]:
-    """The batch size of a network's row that states it, a number in JSON."""
+    """{"batch_size": number} if the row of a network has a batch size, else {}."""
     if isinstance(row.timed, TimedNetwork) and "batch_size" in row.row:
         return {"batch_size": row.timed.batch_size}
     return {}
 
 
 def _content_of(asked: Comparison) -> Content:
-    """The content of a file; InputError for one that is not compared."""
+    """The content of a file; InputError if it is of a kind that cannot be compared."""
     given = asked.given
     content = content_of(asked.path) if given is None else content_of_columns(given.names)
     if content not in COMPARE:
@@ -159,7 +159,7 @@ def _content_of(asked: Comparison) -> Content:
 
 
 def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[str]:
-    """A remark on rows of another device than the profile's, by their column or their table's name."""
+    """A remark on rows of another device than the profile's, by device column or name of the table."""
     own, hardware = model.file.product, model.file.kind
     found = dict.fromkeys(filter(None, (row.row.get("device") for row in compared)))
     card = None if found else card_of(Path(table).stem)
@@ -172,7 +172,7 @@ def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[s
 
 
 def _of_fitted(model: Model, compared: Sequence[Compared], tables: Sequence[str]) -> list[str]:
-    """A remark on rows that the profile was fitted to, or, if its file keeps none, on their tables."""
+    """A remark on rows that the profile was fitted to, or on their tables if the profile stores no rows."""
     known = fitted_rows(model)
     again = sum(getattr(row.timed, "key", "") in known for row in compared)
     sources = model.file.environment.sources
@@ -187,7 +187,7 @@ def _of_fitted(model: Model, compared: Sequence[Compared], tables: Sequence[str]
 
 
 def _refuse_ignored(asked: Comparison, content: Content) -> None:
-    """InputError for an option that the rows of a table have no use for."""
+    """Raise InputError for an option that does not apply to the rows of a table."""
     table, columns = asked.path, () if asked.given is None else asked.given.names
     if content == BLOCKS and "acts" not in columns:
         return  # of no known kind, as its reader says

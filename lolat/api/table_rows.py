@@ -1,4 +1,4 @@
-"""Compares a profile with the rows of a table, each kind by the profile's own way to predict it."""
+"""Compares a profile with the rows of a table; each kind of row has its own function."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table to compare, and how.
+    """A table to compare, and the question that says how.
 
-    `warn`: of an assumed execution mode; `left_out`: receives the rows that cannot be predicted.
+    `warn`: called if an execution mode is assumed; `left_out`: receives the rows that cannot be predicted.
     """
 
     path: str
@@ -60,12 +60,12 @@ class Comparison:
 
     @cached_property
     def given(self) -> Table | None:
-        """The cells of the file, None for one that is no table; InputError if there is no such file."""
+        """The cells of the file; None if it is not a table, InputError if there is no such file."""
         is_missing = not Path(self.path).exists()
         return read_table(self.path) if is_missing or is_table(self.path) else None
 
     def not_empty(self, found: list[Compared]) -> list[Compared]:
-        """The rows; InputError if there are none."""
+        """The rows `found`; InputError if there are none."""
         if not found:
             why = str(self.left_out) or "none is of this GPU and framework"
             raise InputError(
@@ -76,8 +76,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class TimedRow:
-    """A row of a block, or of language models: `name` of an operation or a served model; `latency_ms`, also
-    of a token; `key`: see `lolat.tables.copies.row_key`; `ttft_ms`: to the first token, 0 if unknown.
+    """A row of a block, of an operation of language models, or of a served model.
+
+    `name`: the block, operation or served model; `latency_ms`: its time, for a served model per output
+    token; `key`: see `lolat.tables.copies.row_key`; `ttft_ms`: time to the first token, 0 if unknown.
     """
 
     name: str
@@ -89,10 +91,10 @@ class TimedRow:
 
 @dataclass(frozen=True)
 class Compared:
-    """One row that could be predicted: as it stands in the table, its time and the predicted one, ms.
+    """A row that could be predicted: the row in the table, and its predicted time in ms.
 
-    `in_domain`: whether it is like what was measured, None where the profile does not say; `more`: further
-    columns, such as the time to the first token of a served model.
+    `in_domain`: True if the row is inside the measured range, None if the profile does not say; `more`:
+    further predicted columns, such as the time to the first token of a served model.
     """
 
     timed: TimedNetwork | TimedOperation | TimedRow
@@ -108,7 +110,7 @@ class Compared:
 
     @property
     def latency_ms(self) -> float:
-        """Its time in the table."""
+        """The measured time, from the table."""
         return self.timed.latency_ms
 
     @property
@@ -124,7 +126,7 @@ class Compared:
 
     @property
     def further_errors(self) -> dict[str, float]:
-        """The relative errors of further columns that the row has, such as p99_ttft_ms, by their names."""
+        """Column -> relative error, for further columns of the row such as p99_ttft_ms."""
         names = ((name, name.removeprefix("predicted_")) for name in self.more)
         return {
             n: self.more[found] / float(self.row[n]) - 1.0 for found, n in names if n != "ttft_ms"
@@ -132,13 +134,13 @@ class Compared:
 
 
 def key_of_served(row: ServedRow) -> str:
-    """See `lolat.tables.copies.row_key`; `row`: as in a table or a profile."""
+    """The key of a served row in a table or a profile: see `lolat.tables.copies.row_key`."""
     load = row.input_tokens, row.output_tokens, row.concurrency, row.request_rate
     return row_key(row.model, row.tpot_ms, *load)
 
 
 def fitted_rows(model: Model) -> set[str]:
-    """The keys of the rows that a profile was fitted to, as far as its file keeps them."""
+    """The keys of the rows that a profile was fitted to, as far as its file stores them."""
     points = ((p.name, p.latency_ms, p.batch_size) for p in model.file.points)
     known = {*model.file.environment.rows, *(row_key(*point) for point in points)}
     if model.file.llm is not None:
@@ -150,7 +152,7 @@ def fitted_rows(model: Model) -> set[str]:
 
 
 def compare_blocks(model: Model, asked: Comparison) -> list[Compared]:
-    """Compare the rows of a table of blocks by their six counts, or by three if a row lacks the others."""
+    """Compare the rows of a table of blocks by six counts, or by three if any row lacks the others."""
     rows = [
         (row, point_of(row))
         for row in rows_of_devices(read_blocks(asked.path), asked.question.devices, "only")
@@ -184,8 +186,8 @@ def compare_blocks(model: Model, asked: Comparison) -> list[Compared]:
 def compare_networks(model: Model, asked: Comparison) -> list[Compared]:
     """Compare each row that the profile can predict, as `Model.predict` does.
 
-    Left out: networks that cannot be read, or that were run in another mode. InputError if no row is left,
-    and for rows of several kinds of device.
+    Rows of networks that cannot be read, or that were run in another execution mode, are left out.
+    InputError if no row is left, and for rows of several kinds of device.
     """
     question = asked.question
     if asked.given is not None:
@@ -198,9 +200,9 @@ def compare_networks(model: Model, asked: Comparison) -> list[Compared]:
 
 
 def compare_rows(model: Model, table: NetworkTable, asked: Comparison) -> list[Compared]:
-    """Compare the rows of a table that was read; see `compare_networks`.
+    """Compare the rows of a table that is already read; see `compare_networks`.
 
-    Training steps are compared as `Model.cost` has them, with the row's optimizer or sgd.
+    Rows of training steps are compared with `Model.cost`, with the row's optimizer or sgd.
     """
     question = asked.question
     training = question.training
@@ -236,7 +238,7 @@ def compare_rows(model: Model, table: NetworkTable, asked: Comparison) -> list[C
 
 
 def _other_way(mode: Mode, asked: Mode) -> str:
-    """The reason why a row is left out that was run in an execution mode other than asked for."""
+    """The reason to leave out a row that was run in another execution mode than asked for."""
     if mode == replace(asked, training=True):
         return "a training step; --training (in Python training=True) compares these"
     if mode == replace(asked, training=False):
@@ -249,14 +251,14 @@ def _predicted(timed: TimedNetwork | TimedOperation, found: Prediction) -> Compa
 
 
 def _trained(row: TimedNetwork, training: TrainingPredictor, graph: Graph) -> Compared:
-    """A training step as `Model.cost` has an iteration."""
+    """Compare a row of a training step with an iteration of `Model.cost`."""
     found = predicted_step(training, graph, row)
     batch = training.batch(graph, row.batch_size, OPTIMIZERS[step_run(row).optimizer])
     return Compared(row, found.iteration_ms, found.interval_ms, batch.in_domain)
 
 
 def compare_operations(model: Model, asked: Comparison) -> list[Compared]:
-    """Operations that were timed one by one, each as the profile has it alone: without a host's wait."""
+    """Compare operations that were timed one by one, predicted without a host's launch overhead."""
     predictor = asked.question.predictor
     rows = read_operations(asked.path, asked.question.devices, "only")
     formula = model.predictor(predictor)
@@ -285,7 +287,7 @@ def compare_operations(model: Model, asked: Comparison) -> list[Compared]:
 
 
 def compare_kernels(model: Model, asked: Comparison) -> list[Compared]:
-    """Operations of language models, each timed alone; those that are not known are left out."""
+    """Compare operations of language models that were timed one by one; unknown operations are left out."""
     from lolat.llm.gpu import operation_ms, specs_of
     from lolat.llm.operation_tables import rows_of, sizes_of
 
@@ -306,7 +308,7 @@ def compare_kernels(model: Model, asked: Comparison) -> list[Compared]:
 
 
 def compare_served(model: Model, asked: Comparison) -> list[Compared]:
-    """Served models: time per output token, and that to the first as a further column."""
+    """Compare served models by time per output token, with time to the first token as a further column."""
     from lolat.llm.calibration import by_deployment, percentiles_of, timed_of, types_words
     from lolat.llm.domain import interval
     from lolat.llm.load import Load
@@ -357,7 +359,7 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
 
 
 def compare_runs(model: Model, asked: Comparison) -> list[Compared]:
-    """The time of an iteration of each run that trains a decoder, predicted and measured."""
+    """Compare the time of an iteration for each run that trains a decoder."""
     from lolat.llm.gpu import GPU
     from lolat.training.decoder_plan import card_gib, half_width
     from lolat.training.decoder_rows import read_runs

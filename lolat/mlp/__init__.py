@@ -1,1 +1,1 @@
-"""The companion: the deep layer model of Justus et al. 2018, as published and improved."""
+"""The layer model of Justus et al. 2018, a deep network per kind of layer: as published, and improved."""

@@ -1,4 +1,4 @@
-"""Answers of the layer model: one that is trained on a table, and the predictions for a table."""
+"""Trains a layer model on a table, and predicts the layers of a table."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from lolat.mlp.recipes import RECIPES, data_sheets
 from lolat.mlp.table import TIME, layers_of
 
 SEED = 0
-"""The seed of random numbers: the held-out rows, the first weights."""
+"""The seed of random numbers: it decides the held-out rows and the initial weights."""
 
 
 @dataclass(frozen=True)
 class LayerFit:
-    """A layer model that was trained: its errors on held-out rows."""
+    """The result of training a layer model: its errors on held-out rows."""
 
     output: str
     layer: str
@@ -35,7 +35,7 @@ class LayerFit:
 
 @dataclass(frozen=True)
 class LayerPredict:
-    """The layers of a table: the file with the predictions, and their errors if the table has times."""
+    """The result of predicting a table of layers: the output file, and errors if the table has times."""
 
     model: str
     table: str
@@ -52,7 +52,7 @@ def fit_table(
 ) -> LayerFit:
     """Train a recipe on 80 % of the rows of a table, evaluate on 10 %, and write the model to `output`.
 
-    `epochs`: None for the recipe's. InputError for a table without times of layers.
+    `epochs`: None for the number in the recipe. InputError for a table without times of layers.
     """
     from lolat.mlp.training import learn, split
 

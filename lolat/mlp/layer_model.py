@@ -1,4 +1,4 @@
-"""A trained layer model: its JSON file, its predictions, which need only numpy, and its errors."""
+"""A trained layer model: its JSON file, its predictions, and its errors. It needs only numpy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DenseLayer(msgspec.Struct, frozen=True):
 
 
 def output_of(layers: Iterable[DenseLayer], x: np.ndarray) -> np.ndarray:
-    """(n,) float64: the output of layers, one after the other, in float32; x (n, inputs)."""
+    """(n,) float64: the output of layers in sequence, computed in float32, for `x` of (n, inputs)."""
     x = x.astype(np.float32)
     for layer in layers:
         x = x @ layer.weights
@@ -49,10 +49,9 @@ _EXPECTED = "expected a layer model (`lolat mlp fit` makes one)"
 class LayerModel(msgspec.Struct, frozen=True):
     """A trained model of `lolat mlp fit`, as it is in its file.
 
-    `devices`: data sheets of the GPUs of its training rows by `key`; `mean`, `scale`: (features,) of the
-    standardization; `ranges`: column -> [lowest, highest] of a size, the words seen of any other
-    column; `training`: how it was trained: seed, rows, epochs, date ...; `errors`: on held-out rows, empty
-    if there were none.
+    `devices`: data sheets of the GPUs in its training rows by `key`; `mean`, `scale`: (features,) for
+    standardization; `ranges`: column -> [lowest, highest] for a size, the words seen for any other column;
+    `training`: seed, rows, epochs, date ...; `errors`: errors on held-out rows, empty without any.
     """
 
     layer: Literal["convolution", "dense"]
@@ -66,9 +65,10 @@ class LayerModel(msgspec.Struct, frozen=True):
     errors: dict[str, Any]
 
     def predict(self, table: LayerTable) -> np.ndarray:
-        """(n,) times of the rows in ms, at least 0, in their order.
+        """(n,) predicted times of the rows in ms, at least 0.
 
-        InputError if the layers are of another kind, or a GPU is unknown here or has no data sheet.
+        InputError if the layers are of another kind, or if a GPU was not in the training rows or has no
+        data sheet.
         """
         if table.layer != self.layer:
             kinds = f"the model predicts {self.layer} layers and the table has {table.layer} layers"
@@ -90,7 +90,7 @@ class LayerModel(msgspec.Struct, frozen=True):
         return np.exp(output.clip(*limits)) if recipe.is_log else output
 
     def outside(self, table: LayerTable) -> str | None:
-        """One line about the rows outside the training rows' ranges, column by column; None without any."""
+        """A line on rows outside the ranges of the training rows, by column; None if all are inside."""
         rows, reasons = np.zeros(len(table), bool), []
         for column, seen in self.ranges.items():
             values = _compared(table, column)
@@ -110,7 +110,7 @@ class LayerModel(msgspec.Struct, frozen=True):
 
 
 def ranges(table: LayerTable) -> dict[str, list[Any]]:
-    """The ranges of a table: [lowest, highest] of each size, the words of each other column."""
+    """The ranges of a table: column -> [lowest, highest] for sizes, all words for other columns."""
     columns = LAYER_COLUMNS[table.layer]
     values = {name: np.unique(_compared(table, name)).tolist() for name in columns}
     return {n: v if isinstance(v[0], str) else [v[0], v[-1]] for n, v in values.items()}
@@ -122,7 +122,7 @@ def _compared(table: LayerTable, column: str) -> np.ndarray:
 
 
 def read_layer_model(path: str | Path) -> LayerModel:
-    """The model in a file; ModelFileError, one line that names the path, if it is not a whole one."""
+    """Read the model in a file; ModelFileError, with the path, if the file is not a complete model."""
     source, document = shown_path(path), read_json(path, _EXPECTED)
     about = document if isinstance(document, dict) else {}
     if (about.get("schema"), about.get("version")) != (SCHEMA, VERSION):
@@ -134,20 +134,20 @@ def read_layer_model(path: str | Path) -> LayerModel:
 
 
 def write_layer_model(path: str | Path, model: LayerModel) -> None:
-    """Write a model in one step; InputError if the path is not writable."""
+    """Write a model atomically; InputError if the path is not writable."""
     document = {"schema": SCHEMA, "version": VERSION}
     document |= msgspec.to_builtins(model, enc_hook=_array_document)
     write_bytes(path, to_json(document, plain(str(path))).encode("ascii"))
 
 
 def _array_document(values: np.ndarray) -> dict[str, Any]:
-    """float32 as JSON: the shape, and base64 of the numbers, little-endian, row by row."""
+    """A float32 array as JSON: its shape, and its numbers in base64, little-endian, in row-major order."""
     content = np.ascontiguousarray(values, dtype="<f4").tobytes()
     return {"shape": list(values.shape), "float32": base64.b64encode(content).decode("ascii")}
 
 
 def _array(kind: type, document: Any) -> np.ndarray:
-    """The array of `_array_document`; ValueError for other lengths and numbers that are not finite."""
+    """Decode an array of `_array_document`; ValueError for a wrong length or non-finite numbers."""
     content = base64.b64decode(str(document["float32"]), validate=True)
     array = np.frombuffer(content, "<f4").reshape(document["shape"]).astype(np.float32)
     if not np.isfinite(array).all():
@@ -157,7 +157,7 @@ def _array(kind: type, document: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of n rows: root mean square, ms, and |predicted / measured - 1|, mean and median."""
+    """Errors over n rows: root mean square in ms; mean and median of |predicted / measured - 1|."""
 
     rows: int
     rmse_ms: float
@@ -166,7 +166,7 @@ class Errors:
 
 
 def evaluate(model: LayerModel, table: LayerTable) -> Errors:
-    """The errors of a model on a table with times, of one row at least."""
+    """The errors of a model on a table with times and at least one row."""
     predicted, measured = model.predict(table), table[TIME]
     relative = np.abs(predicted / measured - 1)
     return Errors(

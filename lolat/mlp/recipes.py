@@ -1,4 +1,4 @@
-"""Recipes of layer models: the features of a row and of its GPU, the network, and its training."""
+"""Recipes of layer models: the features of a row and its GPU, the network, and its training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lolat.units import plain
 
 @dataclass(frozen=True)
 class DataSheet:
-    """The data sheet of a GPU: GB/s (1e9 bytes), number of cores, MHz; 0: not known."""
+    """The data sheet of a GPU: memory bandwidth in GB/s, number of cores, clock in MHz; 0: unknown."""
 
     name: str
     bandwidth_gbs: float = 0.0
@@ -24,7 +24,7 @@ class DataSheet:
 
 
 Devices = Mapping[str, DataSheet]
-"""Data sheets by `key` of the name."""
+"""`key` of a GPU's name -> its data sheet."""
 
 
 def key(name: str) -> str:
@@ -33,7 +33,7 @@ def key(name: str) -> str:
 
 
 def data_sheets(names: Iterable[str]) -> dict[str, DataSheet]:
-    """The data sheet of each GPU; the clock follows from the peak, two operations per core and clock."""
+    """The data sheet of each GPU; the clock is the peak FLOP/s / (2 * cores)."""
     found = {key(name): DataSheet(plain(name)) for name in names}
     for own_key, device in found.items():
         gpu = find_gpu(device.name)
@@ -47,13 +47,13 @@ def data_sheets(names: Iterable[str]) -> dict[str, DataSheet]:
 class Recipe:
     """The features of a row, a network of ReLU layers, and its training with Adam.
 
-    `columns`: a function of the table and the data sheets that returns (n,) values of each feature by name,
-    before standardization. `hidden`: widths of the hidden layers; `more_hidden`: widths of the further ones
-    of a model of several GPUs. `is_log`: the output is the logarithm of the time, and the loss its absolute
-    error; else the output is ms, from a ReLU without bias, and the loss is the squared error of
-    log(1 + ms). `halve_every`: epochs after which the learning rate halves; 0: it falls as a cosine to 0.
-    `dropout`: follows the last hidden layer. `l2`: the loss gets l2/2 times the sum of squares of
-    the hidden kernels.
+    `columns`: a function of the table and the data sheets that returns feature name -> (n,) values before
+    standardization. `hidden`: widths of the hidden layers; `more_hidden`: widths of further layers in a
+    model of several GPUs. `is_log`: the output is the logarithm of the time, and the loss its absolute
+    error; else the output is the time in ms, from a ReLU without bias, and the loss is the squared error of
+    log(1 + ms). `halve_every`: number of epochs after which the learning rate halves; 0: cosine decay to 0.
+    `dropout`: rate after the last hidden layer. `l2`: weight of the penalty l2/2 * (sum of squares of the
+    hidden kernels).
     """
 
     name: str
@@ -70,18 +70,18 @@ class Recipe:
     l2: float = 0.0
 
     def features(self, table: LayerTable, devices: Devices) -> np.ndarray:
-        """(n, k) float64 of k features."""
+        """(n, k) float64: k features of n rows, before standardization."""
         return np.array([*self.columns(table, devices).values()], float).T
 
 
 def _words(table: LayerTable) -> dict[str, np.ndarray]:
-    """(n,) of each optimizer and activation, 0 or 1; "none" has no column."""
+    """One-hot columns (n,) for each optimizer and activation; "none" has no column."""
     kinds = {"optimizer": LAYER_OPTIMIZERS, "activation": ACTIVATIONS}
     return {f"{k}_{v}": table[k] == v for k, vs in kinds.items() for v in vs if v != "none"}
 
 
 def _sheets(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
-    """(n,) of each fact of the row's GPU, if there are several; InputError for one without a data sheet."""
+    """Columns (n,) with facts of the row's GPU, if there are several; InputError without a data sheet."""
     facts = ("bandwidth_gbs", "cores", "clock_mhz") if len(devices) > 1 else ()
     sheets = [devices[key(gpu)] for gpu in table["gpu"].tolist()]
     if facts and (unknown := next((sheet for sheet in sheets if not sheet.cores), None)):
@@ -100,7 +100,7 @@ def _sheets(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
 
 
 def paper_columns(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
-    """Name of each feature of the paper -> (n,) values."""
+    """The features of the paper: name -> (n,) values."""
     if table.layer == "dense":
         columns = {name: table[name] for name in ("batch_size", "in_features", "out_features")}
     else:
@@ -121,11 +121,11 @@ PAPER = Recipe(
 # ---- LoLat's own: logarithms of sizes, work and data sheet; the error of a logarithm is the relative one.
 
 TILES = (4, 32, 64, 128)
-"""Channels or pixels that GPU kernels compute at once; the last tile may be filled in part."""
+"""Tile sizes: channels or pixels that a GPU kernel computes at once; the last tile may be partly filled."""
 
 
 def best_columns(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
-    """Name of each feature of LoLat's recipe -> (n,) values."""
+    """The features of LoLat's own recipe: name -> (n,) values."""
     work = layer_work(table)
     columns = {f"log_{name}": np.log(values) for name, values in work.items()}
     for name in ("inside", "outside", "pixels"):

@@ -1,7 +1,7 @@
-"""Layers as a table, one row per layer and GPU: read from a file, and the work of each row.
+"""Tables of layers, one row per layer and GPU: reading them, and the work of each row.
 
-The columns are those of the data behind Justus et al. 2018: gpu, batch_size, the layer's sizes, activation,
-optimizer (none: forward only), time_ms_median. Other columns are ignored.
+The columns are those of the published data of Justus et al. 2018: gpu, batch_size, the layer's sizes,
+activation, optimizer ("none": forward pass only), time_ms_median. Other columns are ignored.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LAYER_COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "dense": ("gpu", "batch_size", "in_features", "out_features", "activation", "optimizer"),
 }  # fmt: skip
-"""The required columns, in the order of the files."""
+"""Kind of layer -> required columns, in the order of the published files."""
 
 WORDS = {"padding": ("valid", "same"), "activation": ACTIVATIONS, "optimizer": LAYER_OPTIMIZERS}
 _FLAGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 _LARGEST = 2**31 - 1
 _TYPES = {"gpu": str, TIME: np.float64, **dict.fromkeys(WORDS, str)}
-"""Column -> the type of its values; others are whole numbers."""
+"""Column -> the type of its values; other columns are whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +53,20 @@ class LayerTable:
         return self.columns[name]
 
     def select(self, rows: np.ndarray) -> LayerTable:
-        """The rows of a mask (n,) or of indices (m,), in their order."""
+        """The rows that a mask (n,) or indices (m,) select."""
         return LayerTable(self.layer, {name: values[rows] for name, values in self.columns.items()})
 
     def unique(self, warn: Warn) -> LayerTable:
-        """The rows without the copies of others, in their order; `warn` gets a remark on these."""
+        """The rows without duplicates, in their order; `warn` gets a remark on duplicates."""
         rows = zip(*(values.tolist() for values in self.columns.values()), strict=True)
         return self.select(np.array(unique([(row, at) for at, row in enumerate(rows)], warn)))
 
 
 def layers_of(text: tables.Table, layer: str | None = None, times: bool = True) -> LayerTable:
-    """The layers in a table of text. `layer`: the expected kind; None: by its columns.
+    """Parse the layers in a CSV table. `layer`: the expected kind; None: the columns decide.
 
-    With `times` the measured times must be there, and one row at least; without, they are ignored.
-    InputError that names the file, the column and the line of a wrong cell.
+    If `times` is true, measured times and at least one row are required; else times are ignored. InputError
+    names the file, the column and the line of a wrong cell.
     """
     kind = layer or ("dense" if "in_features" in text.names else "convolution")
     needed = (*LAYER_COLUMNS[kind], *((TIME,) if times else ()))
@@ -105,11 +105,12 @@ def _cell(row: tables.Row, name: str) -> float | str:
 
 
 def layer_work(table: LayerTable) -> dict[str, np.ndarray]:
-    """(n,) float64 each, the sizes and the work of n layers at their batch sizes.
+    """Name -> (n,) float64: the sizes and the work of n layers at their batch sizes.
 
-    `size`, `side`: height = width of the input and of the output; `window`: of the kernel; `inside`,
-    `outside`: channels; `pixels`: of the outputs of the batch. `input`, `output`, `kernel`: elements,
-    without bias; `macs`: of the forward pass. A dense layer is a convolution of one pixel.
+    `size`, `side`: height = width of the input and of the output; `window`: side of the kernel; `inside`,
+    `outside`: input and output channels; `pixels`: output pixels of the whole batch; `input`, `output`,
+    `kernel`: elements, without bias; `macs`: multiply-accumulates of the forward pass. A dense layer is a
+    convolution on one pixel.
     """
     # Floats, as 64-bit integers would overflow for the largest.
     given = {n: v.astype(float) for n, v in table.columns.items() if v.dtype.kind in "iu"}

@@ -1,6 +1,6 @@
 """Trains the layer model of a recipe on a table, with Keras 3 on TensorFlow.
 
-The last epoch counts, as in the authors' code of 2018: no choice depends on the held-out rows.
+The weights of the last epoch are kept, as in the authors' code of 2018: no choice depends on held-out rows.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ TRIES = 10  # seeds for a network whose output dies
 def train(
     recipe: Recipe, x: np.ndarray, y: np.ndarray, epochs: int, seed: int, progress: Progress
 ) -> tuple[list[DenseLayer], list[float]]:
-    """Train a recipe's network, and return its layers, and the mean loss of each epoch without penalties.
+    """Train a recipe's network; return (its layers, mean loss of each epoch without the l2 penalty).
 
-    x: (n, k) standardized features; y: (n,) targets. Everything random follows from `seed`. No layers are
-    returned if the outputs of 1,000 rows are all 0 behind a ReLU, which no gradient passes. LolatError if a
-    loss is not finite; MissingPackageError without Keras or TensorFlow.
+    `x`: (n, k) standardized features; `y`: (n,) targets. `seed` determines everything random. No layers are
+    returned if the output ReLU is dead: 0 for all of 1,000 rows. LolatError if a loss is not finite;
+    MissingPackageError without Keras or TensorFlow.
     """
     x, y = x.astype(np.float32), y.astype(np.float32)[:, None]
     network = build_network(recipe, x.shape[1], math.ceil(len(x) / recipe.batch), epochs, seed)
@@ -47,7 +47,7 @@ def train(
 
 
 def build_network(recipe: Recipe, inputs: int, steps: int, epochs: int, seed: int) -> Any:
-    """A Keras network: dense layers, dropout after the last hidden one, one output; `steps` of an epoch."""
+    """A compiled Keras network: dense layers, dropout, one output. `steps`: steps in an epoch."""
     keras = import_keras()
     seeds = np.random.SeedSequence(seed).generate_state(len(recipe.hidden) + 2).tolist()
     penalty = keras.regularizers.L2(recipe.l2 / 2)  # Keras' factor is that of the squares
@@ -87,7 +87,7 @@ def numpy_layers(network: Any) -> list[DenseLayer]:
 def split(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Indices of 80 % of `rows` rows to train on and of 10 % to test on, drawn at random.
 
-    The other rows are unused. InputError for fewer than 10 rows.
+    The remaining 10 % are unused. InputError for fewer than 10 rows.
     """
     if rows < 10:
         raise InputError(f"{rows} rows to train on; expected at least 10")
@@ -103,11 +103,11 @@ def learn(
     epochs: int | None = None,
     progress: Progress | None = None,
 ) -> LayerModel:
-    """Train on all rows of `table`, for `epochs` or as many as the recipe says.
+    """Train a layer model on all rows of `table`. `epochs`: None for the number in the recipe.
 
-    The model's `training` has seed, epochs, rows, the mean losses of the epochs (`losses`) and how many
-    networks were started (`tries`, above 1 if the output of the first one died); its `errors` are empty.
-    MissingPackageError without Keras; LolatError if the training diverges or every output dies.
+    The model's `training` has seed, epochs, rows, the mean loss of each epoch (`losses`) and the number of
+    networks that were started (`tries`, above 1 if the first output ReLU died); its `errors` are empty.
+    MissingPackageError without Keras; LolatError if the training diverges or every network dies.
     """
     epochs, progress = epochs or recipe.epochs, progress or Progress()
     if len(devices) > 1:
