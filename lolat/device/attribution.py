@@ -273,9 +273,7 @@ def find_block(analysis: Analysis, name: str) -> int:
 def _worthwhile(
     model: Device, now: Prediction, changes: Iterable[Change], block_ms: float | None = None
 ) -> tuple[Counterfactual, ...]:
-    """The changes that save enough time, the largest saving first; `block_ms`: the explained block's
-    time.
-    """
+    """The changes that save enough time, the largest saving first; `block_ms`: the explained block's ms."""
     worthwhile = []
     for kind, words, changed in changes:
         asked, graph = (

@@ -1,1 +1,1 @@
-"""Fits formulas to measured points: least squares, predictors, intervals, measured domain."""
+"""Fitting formulas to measured points: least squares, predictors, intervals, the measured domain."""

@@ -1,4 +1,4 @@
-"""Fits a device to measured points: every predictor, judged on held-out blocks."""
+"""Fitting a device to measured points: every predictor, with its errors on held-out blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lolat.tables.blocks import Point, blocks_of, known_features, matrix, times
 
 LEAST_NETWORKS = 8  # held-out networks that an interval of networks needs
 DIRECTIONS = 3
-"""Number of directions of `fit_changes`, chosen on the development split of the zoo
+"""Number of directions that `fit_changes` keeps; chosen on the development split of the zoo
 (benchmarks/zoo/spreads.py)."""
 Refit = Callable[[np.ndarray], Formula]  # fits to the points of a mask, (points,)
 
@@ -43,7 +43,7 @@ def fitted_file(
     noise: Mapping[str, Any],
     warnings: Sequence[str] = (),
 ) -> DeviceFile:
-    """Make a profile. InputError for too few points."""
+    """Fit a profile to points; InputError for too few points."""
     fitted = fit_document(points, "float16" if environment.get("half") is True else "float32")
     return DeviceFile(assembled(name, device, environment, warnings, fitted, points, noise))
 
@@ -57,7 +57,7 @@ def assembled(
     points: Sequence[Point] = (),
     noise: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Assemble a profile; `fitted`: its fields `predictors`, `default` and `domain`."""
+    """The document of a profile; `fitted`: its fields `predictors`, `default` and `domain`."""
     return {
         **new_document(name, device, environment),
         "points": [p.to_dict() for p in points],
@@ -68,7 +68,7 @@ def assembled(
 
 
 def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, Any]:
-    """The fitted part of a profile: predictors, default, domain. InputError for too few points.
+    """The fitted part of a profile: predictors, default and domain; InputError for too few points.
 
     A predictor is fitted if all points have its counts. `error` and `residuals` (log(measured / predicted))
     come from fits that leave out a block with all its batch sizes, or a family of networks. These fits keep
@@ -99,8 +99,8 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
 def _default(errors: Mapping[str, Mapping[str, Any]], knows_kinds: bool) -> str:
     """The name of the extended formula, unless the two-regime formula has clearly smaller held-out errors.
 
-    Clearly: smaller by 0.5 percent points, and by a fifth; by half if the points have kinds of operations,
-    because a prediction of whole networks needs these.
+    Clearly means smaller by 0.5 percentage points and by a fifth. If the points are split by kinds of
+    operations, which predictions of whole networks need, it means smaller by half.
     """
     by_name = [errors.get(name, {}) for name in (TwoRegime.name, AdditiveCosts.name)]
     kind = "networks_left_out" if "networks_left_out" in by_name[1] else "left_out"
@@ -112,7 +112,7 @@ def _default(errors: Mapping[str, Mapping[str, Any]], knows_kinds: bool) -> str:
 
 
 def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int) -> dict[str, Any]:
-    """The entry of the extended formula, with an entry `six_counts` for its form on the six counts."""
+    """The extended formula's entry in a profile; `six_counts` is the entry of a fit to six counts alone."""
     measured, features, six = times(points), matrix(points, known), matrix(points, FEATURES)
     whole = np.array([p.whole for p in points])
     formula = fit_additive_costs(features, measured, known, whole, with_six=True)
@@ -128,9 +128,9 @@ def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int)
 
 
 def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int) -> dict[str, Any]:
-    """A predictor's entry: coefficients, errors, residuals.
+    """A predictor's entry in a profile: coefficients, errors and residuals.
 
-    Without the largest block, more than `numbers` points must remain. Else the entry has no residuals, and
+    If not more than `numbers` points remain without the largest block, the entry has no residuals, and
     predictions have no interval.
     """
     left_out, refits = _left_out(points, refit, numbers)
@@ -148,7 +148,7 @@ def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
 def errors_of_points(
     points: Sequence[Point], fitted_ms: np.ndarray, left_out_ms: np.ndarray | None
 ) -> dict[str, Any]:
-    """The `error`, `residuals` and `networks` of a predictor's entry.
+    """The `error`, `residuals` and `networks` of a predictor's entry in a profile.
 
     `fitted_ms`: (points,) predictions of the fit to all points. `left_out_ms`: (points,) predictions of
     fits without the point's block; None if too few points remain.
@@ -169,7 +169,7 @@ def errors_of_points(
 def _left_out(
     points: Sequence[Point], refit: Refit, numbers: int
 ) -> tuple[np.ndarray | None, list[Formula]]:
-    """((points,) ms predicted by fits without the point's block, these fits); (None, []) if points lack."""
+    """((points,) ms predicted by fits without the point's block, these fits); (None, []) if too few."""
     folds, refits = folds_of(blocks_of(points)), []
     if len(points) - max(Counter(folds.tolist()).values(), default=0) <= numbers:
         return None, []
@@ -184,11 +184,11 @@ def _left_out(
 def fit_changes(
     formula: Formula, refits: Sequence[Formula], networks: np.ndarray, number: int = DIRECTIONS
 ) -> dict[str, Any]:
-    """The `changes` and `typical` of NetworkErrors, from fits that leave out a block or network each.
+    """The `changes` and `typical` of NetworkErrors, from fits that each leave out a block or network.
 
     `networks`: (networks, features) counts of the predefined networks. The changes are the `number`
-    independent directions that vary these networks most; their squares add up to the jackknife's variance
-    (Efron 1982).
+    independent directions that change the times of these networks most; all directions together have
+    squares that add up to the jackknife's variance (Efron 1982).
     """
     names = (*formula.features, CONSTANT)
     costs = np.array(

@@ -19,7 +19,7 @@ LEAST_SCALED_POINTS = 30  # fewer points have a constant scale
 
 
 def folds_of(names: Sequence[str], most: int = 80) -> np.ndarray:
-    """The number of each row's fold, (rows,); rows with the same name share a fold.
+    """The fold number of each row, (rows,); rows with the same name share a fold.
 
     There are at most `most` folds, which bounds the time to fit a long table.
     """
@@ -29,7 +29,7 @@ def folds_of(names: Sequence[str], most: int = 80) -> np.ndarray:
 
 
 def draw_folds(names: Sequence[Any], number: int, draw: np.random.Generator) -> np.ndarray:
-    """A random fold, 0 to `number` - 1, for each row: (rows,). Rows of one name share a fold."""
+    """A random fold, 0 to `number` - 1, for each row, (rows,); rows with the same name share a fold."""
     distinct = sorted({*names}, key=str)
     drawn = draw.permutation(len(distinct)) % number
     of = dict(zip(distinct, drawn.tolist(), strict=True))
@@ -39,10 +39,10 @@ def draw_folds(names: Sequence[Any], number: int, draw: np.random.Generator) -> 
 def cross_validate(
     folds: np.ndarray, predict: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Predict each row by a fit without its fold; returns (rows,), such as times in ms.
+    """Predict each row by a fit without the row's fold; returns (rows,), such as times in ms.
 
-    `folds`: (rows,) numbers. `predict(kept, out)`: fits to the rows of the mask `kept` and returns the
-    predictions of the rows of the mask `out`.
+    `folds`: (rows,) numbers. `predict(kept, out)`: fits to the rows in the mask `kept`, and returns
+    predictions for the rows in the mask `out`.
     """
     found = np.empty(len(folds))
     for fold in np.unique(folds):
@@ -52,7 +52,7 @@ def cross_validate(
 
 
 def log_errors(measured: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """log(measured / predicted) of times in ms."""
+    """log(measured / predicted), from times in ms."""
     return np.asarray(np.log(measured / np.maximum(predicted, LEAST_MS)))
 
 
@@ -65,10 +65,10 @@ def error_entry(
     left_out: np.ndarray | None = None,
     networks: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """The `error` of a predictor in a profile; times are (times,) arrays in ms.
+    """The `error` of a predictor in a profile; all arrays are (times,) ms.
 
     `fitted`: predictions of the fit to all times. `left_out`: predictions of fits without the time's fold.
-    `networks`: (times,) mask of the networks, whose held-out errors get an entry of their own.
+    `networks`: (times,) mask of the networks, whose held-out errors are listed separately as well.
     """
     error = {"fitted": error_figures(fitted, measured)}
     if left_out is not None:
@@ -79,7 +79,7 @@ def error_entry(
 
 
 def error_figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
-    """The error figures of every table; the figure of a size is None if no time has that size."""
+    """The error figures of every table; a figure for large or small times is None if there are none."""
     error = np.abs(predicted / measured - 1.0)
     large = measured >= SMALL_MS
     return {
@@ -92,7 +92,7 @@ def error_figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]
 
 
 def figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
-    """All error figures of a predictor on a set of networks; an undefined figure is None."""
+    """All error figures of a predictor on a set of networks; a figure that is undefined is None."""
     from scipy.stats import spearmanr
 
     relative = predicted / measured - 1.0
@@ -107,7 +107,7 @@ def figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class IntervalsKept:
-    """The number of times `inside` their intervals, `of` how many, and the intervals' stated coverage."""
+    """Number of times `inside` their intervals, `of` the number of all, and the intervals' coverage."""
 
     coverage: float
     inside: int
@@ -124,11 +124,11 @@ def intervals(rows: Sequence[Any]) -> IntervalsKept | None:
 
 
 def fit_interval(residuals: np.ndarray, ops: np.ndarray) -> Interval:
-    """Fit the scale of an Interval; it is constant for fewer than LEAST_SCALED_POINTS points.
+    """Fit the scale of an Interval; it is constant if there are fewer than LEAST_SCALED_POINTS points.
 
     `residuals`: (points,), log(measured / predicted); `ops`: (points,) numbers of operations. The exponent,
-    0 to STEEPEST, maximizes the likelihood of Laplace-distributed residuals whose spread is proportional
-    to the scale. The range of `ops` leaves out TAIL of the points at either end.
+    0 to STEEPEST, maximizes the likelihood of Laplace-distributed residuals whose spread is proportional to
+    the scale. The range of `ops` leaves out the share TAIL of the points at either end.
     """
     ends = np.quantile(ops, (TAIL, 1.0 - TAIL), method="nearest")
     low, high = (max(float(end), 1.0) for end in ends)
@@ -140,10 +140,11 @@ def fit_interval(residuals: np.ndarray, ops: np.ndarray) -> Interval:
 def interval_entry(
     residuals: np.ndarray, ops: np.ndarray, folds: np.ndarray
 ) -> dict[str, Any] | None:
-    """The Interval for a profile; None if all errors have one scale: residuals alone then give it.
+    """The Interval for a profile; None if errors do not depend on `ops`, as residuals alone then suffice.
 
     `residuals`: (points,), log(measured / predicted) of held-out points; `ops`: (points,) numbers of
-    operations; `folds`: (points,) numbers. The scale of a point's score is fitted without its fold.
+    operations; `folds`: (points,) fold numbers. The scale for a point's score is fitted without the point's
+    fold.
     """
     scale = fit_interval(residuals, ops)
     if scale.exponent == 0.0:

@@ -1,4 +1,4 @@
-"""Fits a device to tables of times: single operations, whole networks, or both."""
+"""Fitting a device to tables of times: single operations, whole networks, or both."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ MOST_RESIDUALS = 1000  # most residuals in a profile
 PRODUCTS_TOGETHER = 4  # operations of the smallest made-up network
 SIMPLER = 1.1  # the linear formula is preferred up to this ratio of its error to the roofline's
 OTHER_HOST_SPREAD = 0.12
-"""Standard deviation, as a logarithm, of times on other hosts and versions of PyTorch. The same networks on
-one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root mean square). The networks of the
-development split of docs/results/index.md with published times are 0.13 off from batch 4 on."""
+"""Standard deviation of log times over other hosts and versions of PyTorch. The same networks on one RTX
+3090 or 4090 with versions 1.13 to 2.9 differ by 0.05 to 0.17 (root mean square). On networks of the
+development split of docs/results/index.md with published times, the log error is 0.13 from batch 4 on."""
 MOST_ODD, MOST_LEFT_OUT = 0.05, 2  # most rows to leave out: as a share of all, and as a number
 SMALLEST_SHARE = 0.01  # share of a table's rows that are smaller than its minimum
 
@@ -80,7 +80,7 @@ class TimedRows:
 
     @property
     def optimizer(self) -> str:
-        """The optimizer of all training steps; "" if they differ, or if no row names one."""
+        """The optimizer of all training steps; "" if they differ or no row names one."""
         found = {network.optimizer for network, _ in self.networks if network.mode.training}
         return found.pop() if len(found) == 1 else ""
 
@@ -90,12 +90,12 @@ class TimedRows:
         return len({*numbered(self.networks)})
 
     def suffices(self, which: np.ndarray) -> bool:
-        """True if some networks are enough for a formula; `which`: mask of their times, (times,)."""
+        """True if the selected networks are enough to fit a formula; `which`: (times,) mask."""
         chosen = [*compress(self.networks, which[len(self.operations) :])]
         return len(chosen) >= LEAST_JUDGING_NETWORKS and len({*numbered(chosen)}) >= LEAST_NETWORKS
 
     def without(self, position: int) -> TimedRows:
-        """These rows without the one at `position` in `times`."""
+        """The rows without the row at `position` in `times`."""
         operations, networks = [*self.operations], [*self.networks]
         if position < len(operations):
             del operations[position]
@@ -106,8 +106,8 @@ class TimedRows:
     def folds(self, which: np.ndarray | None = None) -> np.ndarray:
         """The cross-validation fold of each selected time, (selected,) numbers below FOLDS.
 
-        `which`: (times,) mask of the selected times; None: all. An operation's fold is drawn at random; all
-        networks of a family share a fold. Without operations, a single family is split by network.
+        `which`: (times,) mask of the selected times; None for all. An operation's fold is drawn at random;
+        all networks of a family share a fold. Without operations, a single family is split by network.
         """
         if which is None:
             which = np.ones(len(self.operations) + len(self.networks), bool)
@@ -121,7 +121,7 @@ class TimedRows:
 
 
 def usual_mode(networks: Sequence[TimedNetwork], operations: Sequence[TimedOperation] = ()) -> Mode:
-    """The execution mode of most networks in tables; without networks, the mode of most operations."""
+    """The execution mode of most networks in tables, or without networks of most operations."""
     modes = Counter(n.mode.inference for n in networks) or Counter(o.mode for o in operations)
     return modes.most_common(1)[0][0] if modes else Mode()
 
@@ -130,12 +130,12 @@ def tables_document(
     name: str, device: str, timed: TimedRows, specs: Specs | None, source: Mapping[str, Any], warn: Warn,
     left_out: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Make a profile from times, with one formula for inference. InputError for too few times.
+    """A profile fitted to times, with one formula for inference; InputError for too few times.
 
     The formula is a roofline. A float32 device without a data sheet gets the linear formula if its error on
-    held-out families is at most SIMPLER times the roofline's, as is usual for CPUs. `source`: the
-    file's `environment`. `warn`: called with a sentence about a time that the others contradict.
-    `left_out`: number of such times that earlier calls have left out.
+    held-out families is at most SIMPLER times the roofline's, as is usual for CPUs. `source`: the file's
+    `environment`. `warn`: called with a sentence about a time that the other times contradict. `left_out`:
+    number of such times that earlier calls left out.
     """
     _check_enough(timed, specs)
     timed = replace(timed, operations=_thinned(timed.operations))
@@ -192,7 +192,10 @@ def _held_to_sheet(
     rows: Sequence[TimedOperation | TimedNetwork], times: Times, mode: Mode, gpu: Gpu | None,
     error: Mapping[str, Any],
 ) -> dict[str, str]:  # fmt: skip
-    """The remark on rows that beat the float32 peak of a data sheet, to which the formula is held."""
+    """The remark on float32 rows that beat the data sheet's float32 peak, as the field `estimated`.
+
+    The formula stays below that peak. The dict is empty without such rows.
+    """
     found = fastest_in_tf32(times, gpu) if mode.dtype == FLOAT32 else None
     if found is None or gpu is None:
         return {}
@@ -209,10 +212,7 @@ def _held_to_sheet(
 def _training_entry(
     timed: TimedRows, times: Times, specs: Specs, inference: Roofline
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """The entry of a formula for training steps alone, and its held-out residuals.
-
-    The residuals, log(measured / predicted), have the shape (steps,).
-    """
+    """(entry of a formula for training steps alone, (steps,) its log(measured / predicted) held out)."""
     trained = times.trained
     own, fold = times.take(trained), timed.folds(trained)
     steps, off = _fitted_with_errors(own, fold, specs, timed.mode, TrainingSteps)
@@ -221,10 +221,10 @@ def _training_entry(
 
 
 def _check_enough(timed: TimedRows, specs: Specs | None) -> None:
-    """Raise InputError for too few operations and too few networks.
+    """Raise InputError if there are too few operations and too few networks.
 
-    Enough are LEAST_ROWS operations (LEAST_WITH_SPECS with a data sheet), or LEAST_NETWORKS different
-    networks.
+    LEAST_ROWS operations (LEAST_WITH_SPECS with a data sheet), or LEAST_NETWORKS different networks, are
+    enough.
     """
     least = LEAST_ROWS if specs is None else LEAST_WITH_SPECS
     if len(timed.operations) < least and timed.distinct < LEAST_NETWORKS:
@@ -243,7 +243,7 @@ def _check_enough(timed: TimedRows, specs: Specs | None) -> None:
 def _fitted_with_errors(
     times: Times, fold: np.ndarray, specs: Specs, mode: Mode, of: type[Roofline] = Roofline
 ) -> tuple[Roofline, np.ndarray]:
-    """A fitted formula, and (times,) log(measured / predicted) of held-out times."""
+    """(fitted formula, (times,) log(measured / predicted) of held-out times)."""
     formula = fit_roofline(times, specs, mode, of)
     ms = held_out_of_folds(times, fold, specs, mode, of)
     return formula, np.log(times.latency_ms / ms)
@@ -252,7 +252,7 @@ def _fitted_with_errors(
 def held_out_of_folds(
     times: Times, fold: np.ndarray, specs: Specs, mode: Mode, of: type[Roofline] = Roofline
 ) -> np.ndarray:
-    """Times predicted by fits without the time's fold, (times,) ms; `fold`: (times,), two folds or more."""
+    """(times,) ms predicted by fits without the time's fold; `fold`: (times,) numbers, not all equal."""
 
     def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
         return predicted(fit_roofline(times.take(kept), specs, mode, of), times.take(out))
@@ -263,7 +263,7 @@ def held_out_of_folds(
 def linear_entry(
     timed: TimedRows, times: Times, fold: np.ndarray
 ) -> tuple[dict[str, Any], np.ndarray] | None:
-    """The entry of the linear formula on counts, and its held-out residuals; None for too few networks.
+    """(entry of the linear formula on counts, its held-out residuals); None for too few networks.
 
     The residuals are (times,) log(measured / predicted), predicted by fits without the time's fold.
     """
@@ -283,10 +283,10 @@ def linear_entry(
 
 
 def _entry(formula: Roofline, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
-    """A formula's entry in a profile; its errors are those of networks if enough were timed.
+    """A formula's entry in a profile; its errors are on networks alone if enough networks were timed.
 
     `off`: (times,) log(measured / predicted) of held-out times; `trained`: (times,) mask of training steps,
-    which do not count.
+    on which errors are not taken.
     """
     judged, networks = times.whole & ~trained, {}
     if judged.sum() < LEAST_JUDGING_NETWORKS:
@@ -298,18 +298,18 @@ def _entry(formula: Roofline, times: Times, off: np.ndarray, trained: np.ndarray
 
 
 def _errors(fitted_ms: np.ndarray, off: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
-    """The `error` and `residuals` of an entry; arrays are (times,), ms.
+    """The `error` and `residuals` of an entry; `fitted_ms`, `measured`: (times,) ms.
 
-    `off`: log(measured / predicted) of held-out times.
+    `off`: (times,) log(measured / predicted) of held-out times.
     """
     error = error_entry(measured, fitted_ms, measured / np.exp(off))
     return {"error": error, "residuals": _rounded(off)}
 
 
 def _of_operations(off: np.ndarray, kind: np.ndarray) -> dict[str, Any]:
-    """The NetworkErrors of made-up networks: a random product of each class, all taking the same time.
+    """The NetworkErrors of made-up networks: one random product of each class, all taking equally long.
 
-    Errors of products in one class add up in a network, errors of several classes partly cancel. `off`:
+    Errors of products of one class add up in a network, errors of different classes partly cancel. `off`:
     (products,) log(measured / predicted); `kind`: (products,) indices into CLASSES.
     """
     if len(off) < LEAST_JUDGING_NETWORKS:
@@ -342,11 +342,11 @@ def _thinned(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
 
 
 def started_by_a_host(formula: Roofline, times: Times, usual: float) -> Roofline:
-    """Add the host that launches a network's operations to a formula fitted to `times`.
+    """Add a host, which launches a network's operations, to a formula fitted to `times`.
 
-    `usual`: the usual launch overhead, ms. With operations timed alone, the host's is the geometric mean of
-    theirs and the usual one, because a network may run on another host. Otherwise it is the usual one, but
-    at most the fastest network's time per launch.
+    `usual`: the usual launch overhead, ms. With operations timed alone, the host's launch overhead is the
+    geometric mean of theirs and the usual one, because a network may run on another host. Without them it
+    is the usual one, but at most the fastest network's time per launch.
     """
     start_ms = usual
     of_class = np.bincount(times.work.kind[times.alone], minlength=len(CLASSES))
@@ -361,7 +361,7 @@ def started_by_a_host(formula: Roofline, times: Times, usual: float) -> Roofline
 
 
 def _domain(timed: TimedRows, minimum: MeasuredMinimum) -> dict[str, Any]:
-    """The domain; without operations it has the largest share of each kind of products in a network."""
+    """The domain of a table; without operations, with the largest share of each kind in MACS."""
     if timed.operations:
         return as_dict(Domain(minimum=minimum))
     each = [shares_of(np.array([*n.total(row.batch_size).values()])) for row, n in timed.networks]
@@ -370,10 +370,10 @@ def _domain(timed: TimedRows, minimum: MeasuredMinimum) -> dict[str, Any]:
 
 
 def measured_minimum(times: Times, batch_sizes: np.ndarray) -> MeasuredMinimum:
-    """The minimum of a table's times, without the smallest SMALLEST_SHARE of its rows.
+    """The smallest times of a table, as quantiles that leave out SMALLEST_SHARE of the rows.
 
-    `batch_sizes`: (times,). With LEAST_JUDGING_NETWORKS networks, the minimum has the ms of a network.
-    Without operations, it has `most_samples`.
+    `batch_sizes`: (times,). The minimum has a network's ms if there are at least LEAST_JUDGING_NETWORKS
+    networks, and `most_samples` if there are no operations.
     """
     whole = times.whole
     most = float(batch_sizes.max()) if whole.all() else None
@@ -400,14 +400,14 @@ SHEET_ALONE = (
     0.1, 0.07, 0.04, 0.03, 0.01, 0.03, 0.25, 0.2, 0.1, 0.14, 0.34, 0.33, -0.1, -0.21, 0.02, -0.01, 0.36,
     0.16, 0.0,
 )  # fmt: skip
-"""log(measured / predicted) of whole transformers, predicted from data sheets alone, on V100, A100, H100,
-P100, MI100, MI210, T4 and P4 (docs/results/index.md)."""
+"""log(measured / predicted) of whole transformers that were predicted from data sheets alone, on V100,
+A100, H100, P100, MI100, MI210, T4 and P4 (docs/results/index.md)."""
 
 
 def specs_document(
     name: str, device: str, specs: Specs, source: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Make a profile from a data sheet alone; its interval comes from SHEET_ALONE."""
+    """A profile made from a data sheet alone; its interval comes from SHEET_ALONE."""
     nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
     formula = started_by_a_host(fit_roofline(nothing, specs), nothing, usual_ms(specs.gpu))
     entry = formula.to_dict() | {"residuals": list(SHEET_ALONE)}

@@ -1,7 +1,7 @@
-"""Fits the factors of INT8 to blocks that were timed quantized and in float.
+"""Fitting the factors of INT8 to blocks that were timed both quantized and in float.
 
-A factor is relative to the block's measured time in float. An error of the formula in float therefore does
-not get into a factor.
+A factor is relative to the block's measured time in float, so that errors of the formula in float do not
+enter it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from lolat.graph.quantized import DYNAMIC, INT8_CLASSES
 from lolat.tables.blocks import Point, times
 
 START_FACTORS = {"convolution": 0.5, "product": 0.5}
-"""Class of work -> the factor that a fit starts with; 1 for other classes."""
+"""Class of work -> the factor that a fit starts from; other classes start from 1."""
 CLASS_SPREAD, SCHEME_SPREAD = 0.7, 0.4
-"""Standard deviations of log(factor of a class / its start factor) and log(factor of a scheme / its
-class's). Static and signed networks share a class's kernels, dynamic networks have other kernels."""
+"""Prior widths of logarithms: of a class's factor around its start factor, and of a scheme's factor around
+its class's factor. Static and signed networks run the same kernels and share the factor of a class; dynamic
+networks have another one."""
 LEAST_OF_SCHEME = 4  # fewer points of a scheme give no factors
 MEAN_OF_NORMAL = 1.2533  # a normal distribution's standard deviation / its mean absolute value
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """Quantized points as arrays, (points,) each; `parts`: (points, INT8_CLASSES + 1) ms before factors."""
+    """Quantized points as arrays, (points,) each; `parts`: (points, INT8_CLASSES + 1) ms in float."""
 
     parts: np.ndarray
     schemes: np.ndarray
@@ -40,7 +41,7 @@ class _Measured:
     whole: np.ndarray
 
     def take(self, which: np.ndarray) -> _Measured:
-        """The points of a mask."""
+        """The points that a mask selects."""
         return _Measured(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
 
 
@@ -49,8 +50,8 @@ def with_int8(
 ) -> DeviceFile:
     """Add quantized points and their factors to a device's file; `graphs`: name of a point -> its graph.
 
-    A scheme with fewer than LEAST_OF_SCHEME points gets no factors. A file gets none if its formula does
-    not know kinds of operations.
+    A scheme with fewer than LEAST_OF_SCHEME points gets no factors. A file whose formula has no kinds of
+    operations gets none either.
     """
     predictors = file.document["predictors"]
     entry = predictors.get(AdditiveCosts.name, {})
@@ -84,16 +85,16 @@ def with_int8(
 
 
 def _block(point: Point) -> str:
-    """The name of a quantized point's block, without its scheme."""
+    """The name of a quantized point's block in float, without the scheme."""
     return point.name.removesuffix(f" {point.scheme}")
 
 
 def _parts(
     formula: AdditiveCosts, point: Point, graph: Graph, in_float: Mapping[tuple[str, int], float]
 ) -> np.ndarray:
-    """Times of a point in float by class, (INT8_CLASSES + 1,) ms; last those that INT8 does not change.
+    """(INT8_CLASSES + 1,) ms of a point in float, by class; the last is the part that INT8 leaves in float.
 
-    They are scaled by the measured over the predicted time of its block in float.
+    The times are scaled so that they add up to the block's measured time in float.
     """
     analysis, size = analyze(graph), point.batch_size
     parts = formula.int8_parts(analysis, size).sum(axis=0)
@@ -103,9 +104,9 @@ def _parts(
 
 
 def fit_factors(measured: _Measured) -> dict[str, np.ndarray]:
-    """Fit the factors of each scheme, (INT8_CLASSES,).
+    """Fit the factors of each scheme: scheme -> (INT8_CLASSES,).
 
-    A factor shrinks toward its class's factor, and that toward START_FACTORS, as in
+    A scheme's factor shrinks toward its class's factor, which shrinks toward START_FACTORS, as in
     `least_squares.fit_families`.
     """
     schemes = sorted({*measured.schemes.tolist()})
@@ -131,7 +132,7 @@ def fit_factors(measured: _Measured) -> dict[str, np.ndarray]:
 
 
 def _errors(factors: Mapping[str, np.ndarray], measured: _Measured) -> np.ndarray:
-    """(points,) log(measured / predicted)."""
+    """(points,) log(measured / predicted) with these factors."""
     usual = np.array([START_FACTORS.get(name, 1.0) for name in INT8_CLASSES])
     own = np.array([np.append(factors.get(s, usual), 1.0) for s in measured.schemes])
     return np.asarray(np.log(measured.latency_ms / (measured.parts * own).sum(axis=1)))

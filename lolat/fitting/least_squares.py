@@ -1,4 +1,4 @@
-"""Robust least squares on logarithms of times with coefficients >= 0, which fits the formulas."""
+"""Robust least squares on logarithms of times, with coefficients >= 0; all formulas are fitted by it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from lolat.errors import InputError
 from lolat.units import plural
 
 OUTLYING_POINT = 0.08
-"""Log error beyond which a point's influence on the fit no longer grows. OUTLYING_POINT, KIND_SPREAD and
+"""Log error above which a point's influence on the fit stops growing. OUTLYING_POINT, KIND_SPREAD and
 NETWORK_WEIGHT were chosen on the development split of the zoo and on held-out predefined networks
-(docs/explanation/formula.md); doubling or halving one changes little."""
+(docs/explanation/formula.md); doubling or halving one of them changes little."""
 KIND_SPREAD = 1.5
-"""Log distance of a term from its family that costs as much as a log error of OUTLYING_POINT."""
+"""Log distance of a coefficient from its family that costs the fit as much as a log error of
+OUTLYING_POINT."""
 NETWORK_WEIGHT = 5.0  # weight of a whole network divided by the weight of a block
 FAMILY_SPREAD = 5.0  # as KIND_SPREAD, of a family from its start: a weak prior
 LEAST_TERM_SHARE = 1e-3  # a coefficient with a smaller share of every point's time is set to 0
@@ -21,7 +22,7 @@ START_SHARE = 0.2  # share of the median point's time that each family starts wi
 
 
 def point_weights(whole: np.ndarray) -> np.ndarray:
-    """Weights in a fit, (points,): NETWORK_WEIGHT for a network and 1 for a block; 1 if all are alike.
+    """(points,) weights in a fit: NETWORK_WEIGHT for a network, 1 for a block; 1 for all if alike.
 
     `whole`: (points,) mask of the networks.
     """
@@ -34,7 +35,7 @@ def fit_relative(features: np.ndarray, times: np.ndarray) -> np.ndarray:
 
     `features`: (points, columns); `times`: (points,), ms. They minimize the sum of soft(log(predicted /
     time) / OUTLYING_POINT), with `soft` as in `fit_families`. The error is relative because times span
-    three decades, and robust against disturbed points.
+    three decades, and the loss is robust against disturbed points.
     """
     terms = features.shape[1]
     none, alike = np.full(terms, np.inf), np.ones(len(times))
@@ -51,18 +52,18 @@ def fit_families(
     weights: np.ndarray,
     spread: float = KIND_SPREAD,
 ) -> np.ndarray:
-    """Fit (columns,) coefficients > 0, each shrunk toward its family's.
+    """Fit (columns,) coefficients > 0, each shrunk toward its family's coefficient.
 
     `features`: (points, columns); `times`: (points,), ms; `families`: (columns,) names; `weights`:
-    (points,); `spread`: standard deviation, as a logarithm, of a column from its family.
+    (points,); `spread`: standard deviation of the log of a coefficient around its family's.
 
-    A coefficient is exp(family + own); exp(family) if it is alone in its family. The fit minimizes
+    A coefficient is exp(family + own), or exp(family) if it is alone in its family. The fit minimizes
 
         sum of weight * soft(log(predicted / time) / OUTLYING_POINT) + sum of (own / spread)**2
 
     with the soft L1 loss soft(z) = 2 * (sqrt(1 + z**2) - 1), which treats twice and half alike and bounds
-    the influence of a point. The prior is hierarchical (Gelman and Hill 2007): two kinds differ only where
-    the points show it, and a kind that no point has costs as much as its family.
+    the influence of a point. The prior is hierarchical (Gelman and Hill 2007): two kinds differ only if the
+    points show it, and a kind that no point has costs as much as its family.
     """
     known = list(dict.fromkeys(families))
     of_family = np.array([[f == name for name in known] for f in families], float)
@@ -84,8 +85,8 @@ def minimum(
     """Fit (columns,) coefficients exp(`start` + `mapping` @ unknowns) with SciPy's trust region.
 
     `features`: (points, columns); `times`: (points,), ms; `mapping`: (columns, unknowns); `prior_sds`:
-    (unknowns,) standard deviations of the prior, infinite without one; `weights`: (points,); `start`:
-    (columns,). The loss is that of `fit_families`.
+    (unknowns,) standard deviations of the prior, infinite for an unknown without a prior; `weights`:
+    (points,); `start`: (columns,). The loss is that of `fit_families`.
     """
     from scipy.optimize import least_squares
 
@@ -109,7 +110,7 @@ def minimum(
 def soft_loss(weights: np.ndarray, squares_at_end: int = 0) -> Callable[[np.ndarray], np.ndarray]:
     """A `loss` for SciPy's `least_squares`: the soft L1 loss with `weights`, (errors,).
 
-    The last `squares_at_end` errors count by their squares, without a weight.
+    The last `squares_at_end` errors count by their squares, without weights.
     """
 
     def loss(squares: np.ndarray) -> np.ndarray:
@@ -124,9 +125,9 @@ def soft_loss(weights: np.ndarray, squares_at_end: int = 0) -> Callable[[np.ndar
 
 
 def _middle_shares(features: np.ndarray, times: np.ndarray, of_family: np.ndarray) -> np.ndarray:
-    """Logarithms of coefficients, (columns,), that give a family START_SHARE of the median point's time.
+    """(columns,) log coefficients with which each family takes START_SHARE of the median point's time.
 
-    `of_family`: (columns, families), 1 where a column is in a family, else 0.
+    `of_family`: (columns, families), 1 if the column is in the family, else 0.
     """
     starts = []
     for column in (features / times[:, None] @ of_family).T:

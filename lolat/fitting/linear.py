@@ -1,7 +1,7 @@
-"""Fits the two formulas on counts.
+"""Fitting the two formulas on counts.
 
 The extended formula shrinks the cost of each kind of operation toward its family's cost. The two-regime
-formula is an upper line, and below its breakpoint a lower line.
+formula has an upper line, and a lower line below its breakpoint.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ def fit_additive_costs(
 ) -> AdditiveCosts:
     """Fit the extended formula.
 
-    `features`: (points, names) counts; `times`: (points,), ms; `names`: FEATURES and maybe others; `whole`:
-    (points,) mask of whole networks, which weigh more. If all TERMS are among `names`, the formula has
-    these, each shrunk toward its family; else it has FEATURES. `with_six`: fit the form on FEATURES too.
+    `features`: (points, names) counts; `times`: (points,), ms; `names`: FEATURES and possibly others;
+    `whole`: (points,) mask of whole networks, which weigh more. If all TERMS are among `names`, the formula
+    has these terms, each shrunk toward its family; else it has FEATURES. `with_six`: also fit a formula to
+    FEATURES alone, as `six_counts`.
     """
     terms = TERMS if set(TERMS) <= set(names) else FEATURES
     counts, of_six = (features[:, [list(names).index(t) for t in x]] for x in (terms, FEATURES))
@@ -48,7 +49,7 @@ def fit_additive_costs(
 
 
 def family_rates(names: Sequence[str], slopes: np.ndarray, counts: np.ndarray) -> dict[str, float]:
-    """The mean cost of each family in all points, ms per unit.
+    """The mean cost of each family over all points, in ms per unit.
 
     `names`: (terms,); `slopes`: (terms,), ms per unit; `counts`: (points, terms).
     """
@@ -67,8 +68,8 @@ def fit_two_regime(features: np.ndarray, times: np.ndarray) -> TwoRegime:
     """Fit the two-regime formula; `features`: (points, 3) counts; `times`: (points,), ms.
 
     The upper line is fitted to points that take at least the breakpoint, the lower line to the others. The
-    breakpoints tried are quantiles of the times, then the crossing of the best fit's two lines. The
-    smallest sum of capped relative errors wins.
+    breakpoints tried are quantiles of the times, then the time at which the best fit's two lines cross. The
+    fit with the smallest sum of capped relative errors wins.
     """
     quantiles = np.quantile(times, np.linspace(0.1, 0.6, 11)).tolist()
     tried = [q for q in quantiles if _enough(times, q)] or [0.0]
@@ -86,7 +87,7 @@ def fit_two_regime(features: np.ndarray, times: np.ndarray) -> TwoRegime:
 
 
 def two_regime_at(features: np.ndarray, times: np.ndarray, breakpoint_ms: float) -> TwoRegime:
-    """The formula fitted with a given breakpoint, ms, or with 0 if too few points lie above that."""
+    """The formula fitted with a given breakpoint in ms; with breakpoint 0 if too few points are above."""
     breakpoint_ms = breakpoint_ms if _enough(times, breakpoint_ms) else 0.0
     above = times >= breakpoint_ms
     design = np.column_stack([features, np.ones(len(times))])
@@ -107,9 +108,9 @@ def _loss(formula: TwoRegime, features: np.ndarray, times: np.ndarray) -> float:
 
 
 def _crossing(formula: TwoRegime, features: np.ndarray, times: np.ndarray) -> float | None:
-    """The time, ms, at which a line fitted to the points below the breakpoint meets the upper line.
+    """The time in ms at which a line fitted to the points below the breakpoint crosses the upper line.
 
-    None if they are too few, or if the lines do not meet at a positive time.
+    None if these points are too few, or if the lines do not cross at a positive time.
     """
     base = _linear(formula, features)
     below = times < formula.breakpoint_ms
@@ -122,15 +123,15 @@ def _crossing(formula: TwoRegime, features: np.ndarray, times: np.ndarray) -> fl
 
 
 def _enough(times: np.ndarray, breakpoint_ms: float) -> bool:
-    """True if a third of the points, and at least 5, lie above a breakpoint."""
+    """True if a third of the points, and at least 5, are above a breakpoint."""
     return int((times >= breakpoint_ms).sum()) >= max(5, len(times) // 3)
 
 
 def _slope(base: np.ndarray, times: np.ndarray, breakpoint_ms: float, constant: float) -> float:
-    """Fit the slope of the lower line through (breakpoint, breakpoint) to relative errors.
+    """The slope of the lower line, fitted to relative errors, through the point (breakpoint, breakpoint).
 
-    `base`: (points,) ms of the upper line; `constant`: its value without work, ms. The slope is small
-    enough for `slope * constant + offset >= 0`.
+    `base`: (points,) ms of the upper line; `constant`: the upper line's time without work, ms. The slope is
+    limited so that `slope * constant + offset >= 0`.
     """
     below = base < breakpoint_ms
     room = breakpoint_ms - constant

@@ -1,8 +1,8 @@
-"""Fits a GPU that was measured here: its roofline, and the host that launches its operations.
+"""Fitting a GPU that was measured here: its roofline, and the host that launches its operations.
 
 A block of a few small operations takes as long as launching them (host-bound), a large block as long as
-running them (device-bound; `lolat.device.predictors.host`). The launch overhead is fitted to the first, the
-roofline to the second.
+running them (device-bound; `lolat.device.predictors.host`). The launch overhead is fitted to host-bound
+blocks, the roofline to device-bound ones.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from lolat.tables.blocks import Point, blocks_of, times
 BLOCK_FOLDS = 8  # folds of the cross-validation; a block is left out with all its batch sizes
 ROUNDS = 4  # times that device and host are fitted in turn
 BOUND = 2.0
-"""A block is device-bound if it takes so many times the host's time; host-bound likewise."""
+"""A block is device-bound if it takes more than BOUND times as long as the host's launches, and host-bound
+if it takes more than BOUND times as long as the device's work."""
 LEAST_HOSTED = 5  # host-bound blocks that a fit of the launch overhead needs
 
 
 def device_times(parts: Sequence[Workload], latency_ms: np.ndarray, less_ms: float = 0.0) -> Times:
-    """The points as Times, without the first `less_ms` of each, in which the device waits for the host.
+    """The points as Times, each shortened by `less_ms`, during which the device waits for the host.
 
     `parts`: the work of each point; `latency_ms`: (points,).
     """
@@ -51,7 +52,7 @@ def device_times(parts: Sequence[Workload], latency_ms: np.ndarray, less_ms: flo
 def with_operations(
     file: DeviceFile, points: Sequence[Point], graphs: Mapping[str, Graph]
 ) -> DeviceFile:
-    """Add the formula by operation to the file of a measured GPU.
+    """Add a roofline to the file of a measured GPU.
 
     It becomes the default if its median error on held-out networks is smaller. `graphs`: key or name of a
     point -> its graph; if a graph is missing, the file is returned unchanged.
@@ -88,7 +89,7 @@ def with_operations(
 
 
 def _specs(device: str, whole: Times, mode: Mode) -> Specs:
-    """The GPU's data sheet with the rate of the mode's data type; else the rates of the fastest points."""
+    """The GPU's data sheet for the mode's data type, or else the rates of the fastest points."""
     try:
         specs = listed_specs(device)
     except InputError:
@@ -102,9 +103,9 @@ def _specs(device: str, whole: Times, mode: Mode) -> Specs:
 def fit_hosted(
     parts: Sequence[Workload], latency_ms: np.ndarray, specs: Specs, mode: Mode
 ) -> Roofline:
-    """Fit the formula and its host in turn; `parts`: the work of each point; `latency_ms`: (points,).
+    """Fit the roofline and its host in turn; `parts`: the work of each point; `latency_ms`: (points,).
 
-    With too few host-bound points, the launch overhead is the fastest point's time per launch.
+    With too few host-bound points, the launch overhead is the time per launch of the fastest point.
     """
     starts = np.array([Host(1.0, 1.0, ASSUMED).starts(part, mode).sum() for part in parts])
     each = latency_ms / np.maximum(starts, 1.0)
@@ -130,10 +131,11 @@ def fit_hosted(
 
 
 def with_training(file: DeviceFile, graphs: Mapping[str, Graph]) -> DeviceFile:
-    """Fit the host's times in training to the timed passes (section "training") of a measured GPU's file.
+    """Fit the host's launch overheads in training to the timed passes in a measured GPU's file.
 
-    The device's time comes from the roofline of inference. `graphs`: name of a block -> its graph. A file
-    without a host, or with too few host-bound passes, is returned unchanged.
+    The passes are in the section "training"; the device's time comes from the roofline of inference.
+    `graphs`: name of a block -> its graph. A file without a host, or with too few host-bound passes, is
+    returned unchanged.
     """
     passes = [p for p in (file.training or {}).get("points", ()) if p["name"] in graphs]
     formula = file.kernels
@@ -166,5 +168,5 @@ def with_training(file: DeviceFile, graphs: Mapping[str, Graph]) -> DeviceFile:
 
 
 def hosted_ms(formula: Roofline, parts: Sequence[Workload]) -> np.ndarray:
-    """Times predicted by the formula and its host, (points,) ms; `parts`: the work of each point."""
+    """(points,) ms predicted by a roofline with its host; `parts`: the work of each point."""
     return np.array([formula.steps(part).latency_ms for part in parts])

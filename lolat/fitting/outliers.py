@@ -1,4 +1,4 @@
-"""Wrong times in tables: contradictions, odd times, and tables in another unit."""
+"""Wrong times in tables: contradictory times, odd times, and times in another unit."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from lolat.io.tables import Row
 from lolat.units import digits
 
 CONTRADICTION = 2.0
-"""Ratio of two times of the same work that shows an error, such as another device or unit."""
+"""Ratio of two times of the same work above which one must be wrong, such as a time of another device or in
+another unit."""
 KeyedTime = tuple[Hashable, str, float, Row]
 """(key that is equal for rows of the same work, name of the work, ms, row)."""
 
 
 def warn_of_contradictions(timed: Iterable[KeyedTime], warn: Warn) -> None:
-    """Warn of the two rows of the same work with the largest ratio of times, if above CONTRADICTION."""
+    """Warn about the two rows of the same work that differ most, if by more than CONTRADICTION times."""
     rows: dict[Hashable, list[tuple[float, str, Row]]] = {}
     for what, name, ms, row in timed:
         rows.setdefault(what, []).append((ms, name, row))
@@ -49,17 +50,17 @@ def warn_of_contradictions(timed: Iterable[KeyedTime], warn: Warn) -> None:
 LONG = 1500  # a table with more times is long
 WRONG = 20.0  # least error factor of a wrong time; 16 is the largest in the 20 tables of bundled profiles
 ODD = 6.0
-"""Least error factor of an odd time in a table that is not LONG. In 128 tables with 6 to 16 of timm's
-networks each, no right time is odd; a time ten times too long or short is odd in 92 % of the tables."""
+"""Smallest error factor of an odd time, in a table that is not LONG. In 128 tables with 6 to 16 of timm's
+networks each, no right time is odd; a time ten times too long or too short is odd in 92 % of the tables."""
 
 
 def odd_time(
     timed: Sequence[tuple[Row, str, float]], off: np.ndarray, warn: Warn, leaves_out: bool = False
 ) -> int | None:
-    """Warn of the time with the largest error if it is odd; return its position if it is to be left out.
+    """Warn about the time with the largest error, if it is odd; return its position if it must be left out.
 
-    It is left out if its error factor is above WRONG and `leaves_out` is True. `timed`: (row, name, ms) of
-    each time; `off`: (times,) log(measured / predicted), predicted by fits without the time.
+    It must be left out if its error factor is above WRONG and `leaves_out` is True. `timed`: (row, name,
+    ms) of each time; `off`: (times,) log(measured / predicted), predicted by fits without the time.
     """
     relative = off - np.median(off)
     far, worst = np.abs(relative), int(np.argmax(np.abs(relative)))
@@ -81,14 +82,15 @@ def odd_time(
 # ---- Tables in float32 that were timed in TF32
 
 BEYOND_SHEET = 1.25
-"""Largest ratio of a rate to the data sheet's that a higher clock explains. Dense layers in float32 reach
-up to 0.98 of it on two A100s (NeuSight's rows)."""
+"""Largest measured rate / rate of the data sheet that a higher clock can explain. Dense layers in float32
+reach up to 0.98 on two A100s (NeuSight's rows)."""
 
 
 def fastest_in_tf32(times: Times, gpu: Gpu | None) -> tuple[int, float] | None:
-    """(position, TFLOPS) of the float32 time that beats the GPU's float32 peak most, as TF32 does.
+    """(position, TFLOPS) of the float32 time that exceeds the GPU's float32 peak most; None without one.
 
-    None if none does. Convolutions do not count: PyTorch computes those in TF32 unless told not to.
+    Only rates that TF32 could reach count. Convolutions do not count: by default PyTorch computes them in
+    TF32.
     """
     float32, tf32 = ((gpu and gpu.peak(dtype)) or 0.0 for dtype in (FLOAT32, TF32))
     dense = times.work.is_of(DENSE, BATCHED)
@@ -111,10 +113,10 @@ SLOWEST_MACS_MS = 1e5  # MACs per ms of a microcontroller, on which no large net
 
 
 def tell_other_units(timed: Iterable[tuple[Mapping[str, int], float, Row]], warn: Warn) -> bool:
-    """Warn of tables that seem to be in seconds or microseconds; return True if there is one.
+    """Warn about tables that seem to be in seconds or microseconds; return True if there is one.
 
     `timed`: (counts, ms, row), with the counts `flops` and `ops` (1 if absent). The median of a table's
-    large rows decides, so that a few wrong rows do not matter. InputError if the median is faster than any
+    large rows decides, so that a few wrong rows do not matter. InputError if that median is faster than any
     known GPU.
     """
     large: dict[str, list[tuple[float, float]]] = {}
@@ -133,9 +135,9 @@ def tell_other_units(timed: Iterable[tuple[Mapping[str, int], float, Row]], warn
 
 
 def _other_unit(source: str, macs_ms: float, operation_ms: float) -> str:
-    """The warning about a table's unit; "" if the unit seems right.
+    """A warning that a table is in another unit than ms; "" if the unit seems right.
 
-    `macs_ms`, `operation_ms`: medians over its large rows of MACs per ms, and of ms per operation.
+    `macs_ms`, `operation_ms`: medians over the table's large rows: MACs per ms, ms per operation.
     """
     gpu, tflops = fastest_gpu(), macs_ms / MACS_MS_OF_TFLOPS
     seconds = f"{source}: the times look like seconds: half of the large rows"

@@ -1,4 +1,4 @@
-"""Reads and checks tables of operations, networks and blocks, and fits a device to them."""
+"""Reading and checking tables of operations, networks and blocks, and fitting a device to them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from lolat.tables.operations import PRODUCT_NAMES, TimedOperation, read_operatio
 from lolat.units import plural, rows_of
 
 CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
-"""Words in the name of a device or table that tell a CPU, on which no host launches operations."""
+"""Words in the name of a device or table that mean a CPU, where no host launches operations."""
 MOST_JUDGING_UNITS = 500  # most operations of a table that are used to check its unit
 T = TypeVar("T")
 Contents = Sequence[tuple[str, Content]]  # (file, its content)
 
 
 def blocks_file(path: str, stem: str, device: str | None, warn: Warn) -> DeviceFile:
-    """Fit a profile to a table of blocks; `warn` is told of missing counts and odd times."""
+    """Fit a profile to a table of blocks; `warn` is called with remarks on missing counts and odd times."""
     of_rows = read_points(path, [device] if device else ())
     if lacking := lacking_counts([point for point, _ in of_rows]):
         warn(f"{path}: {lacking}")
@@ -82,7 +82,7 @@ def device_document(
     on_progress: OnProgress | None,
     warn: Warn,
 ) -> dict[str, Any]:
-    """Fit a profile to tables of operations and networks, or make it from a data sheet alone."""
+    """Fit a profile to tables of operations and networks, or without tables make it from a data sheet."""
     if not contents and sheet is not None:
         of = f" of {sheet.gpu.name}" if sheet.gpu and sheet.gpu == find_gpu(device or "") else ""
         where = {"device": "unknown", "framework": "torch"}
@@ -121,7 +121,7 @@ def device_document(
 
 
 def _environment_of(contents: Contents, timed: TimedRows) -> dict[str, Any]:
-    """The section `environment` of a file that is fitted to tables."""
+    """The section `environment` of a profile fitted to tables."""
     operations, networks, mode = timed.operations, timed.networks, timed.mode
     source: dict[str, Any] = {"device": "unknown", "framework": "torch"}
     source["source"] = ", ".join(Path(path).name for path, _ in contents)
@@ -146,7 +146,7 @@ def _environment_of(contents: Contents, timed: TimedRows) -> dict[str, Any]:
 def _counted(
     tables: Sequence[NetworkTable], mode: Mode, on_progress: OnProgress | None, warn: Warn
 ) -> list[tuple[TimedNetwork, Counted]]:
-    """The distinct rows of tables that ran in `mode`, with their counts; `warn` is told of the others."""
+    """(row, counts) of the distinct rows run in `mode`; `warn` is called with a remark on other rows."""
     networks = []
     for table in tables:
         table.say_assumed(warn)
@@ -176,10 +176,10 @@ def refined_file(
     on_progress: OnProgress | None,
     warn: Warn,
 ) -> DeviceFile:
-    """Scale a GPU's profile, made from tables, to the networks of more tables.
+    """Scale a GPU's profile, made from tables, to the networks in further tables.
 
-    The file gets the mode of most rows. If their precision differs from the file's, the file in its former
-    precision is kept inside it.
+    The file gets the mode of most of the new rows. If their precision differs from the file's, the file in
+    its former precision is kept in the new file.
     """
     own, devices = model.file.mode, _names_of(model.file, device)
     tables = [read_networks(path, devices, own, iterations=True) for path in paths]
@@ -207,7 +207,7 @@ def refined_file(
 
 
 def _for_file(model: Device) -> DeviceFile:
-    """The file of a device in its mode, with the text of the remark on its precision."""
+    """The file of a device, with its environment, name and precision remark set to its present mode."""
     file, mode = model.file, model.file.mode
     parts: dict[str, Any] = {"estimated": file.estimated and str(file.estimated)}
     if file.environment.mode not in (None, str(mode)):
@@ -218,17 +218,17 @@ def _for_file(model: Device) -> DeviceFile:
 
 
 def _names_of(file: DeviceFile, device: str | None) -> tuple[str, ...]:
-    """The names of a profile's device in tables."""
+    """The names that tables may give a profile's device."""
     return (device,) if device else (file.device, file.product, file.name)
 
 
 def points_of_networks(
     path: str, file: DeviceFile, known: set[str], device: str | None, warn: Warn
 ) -> tuple[list[Point], dict[str, Graph]]:
-    """Read a table of networks for a profile: its rows as points, and the graph of each by its key.
+    """(points, graphs by their keys) of the rows in a table of networks that suit a profile.
 
     Rows of another device or execution mode than the profile's, and networks that cannot be read, are left
-    out. `known`: the keys of points that count already; those of the table are added to it.
+    out. `known`: the keys of points that are already counted; the table's keys are added to it.
     """
     mode = file.mode
     table, points, timed = read_networks(path, _names_of(file, device), mode), [], []

@@ -1,9 +1,9 @@
-"""Scales a device's file that was made from tables, by a few more timed networks.
+"""Scaling a device's file that was made from tables, by a few more timed networks.
 
-Another host, version of the framework, or card of the same name changes all times by about one factor. A
-few rows tell this factor and no more. Networks that their host bounds tell the factor of its launch
-overhead; those of inference that the device bounds, that of all its times; the factor of training scales
-only training steps. The file keeps the time of each timed step.
+Another host, framework version, or card of the same name changes all times by about the same factor. A few
+rows determine this factor, but nothing more. Host-bound networks determine the factor of the launch
+overhead; device-bound networks of inference determine the factor of all device times. Training steps get a
+factor of their own. The file keeps the time of each timed step.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from lolat.units import digits, plural, rows_of
 CountedRows = Sequence[tuple[TimedNetwork, Counted]]
 
 OTHER_GPU = 3.0
-"""Largest ratio of measured to predicted times (median), or of a row's memory; beyond it the rows must be
+"""Ratio of measured to predicted times (median), or of the memory of a row, above which the rows must be
 from another GPU."""
 OWN_TIMES = (
     "times of this device in ms, or samples_per_s of all GPUs and in gpus how many these are"
 )
 TrainingParts = Callable[[TimedNetwork], tuple[float, float, str]]
-"""Timed step -> (predicted ms of its passes, predicted ms of its other parts, the key of its work)."""
+"""Function of a timed step that returns (predicted ms of its passes, predicted ms of the rest, key of its
+work)."""
 
 
 ROUNDS = 8  # at most, in which the levels of device and host are fitted in turn
@@ -47,16 +48,16 @@ ROUNDS = 8  # at most, in which the levels of device and host are fitted in turn
 
 @dataclass(frozen=True)
 class Level:
-    """Ratios of measured to predicted time: of the device, and of its host."""
+    """Measured / predicted time, for the device and for its host."""
 
     device: float = 1.0
     host: float = 1.0
 
     @classmethod
     def fitted(cls, steps: Sequence[Steps], ms: np.ndarray) -> Level:
-        """The level of timed networks: the host's from host-bound ones, the device's from the others.
+        """The level of timed networks: host-bound ones determine the host's, the others the device's.
 
-        `steps`: of each network, by the formula; `ms`: (networks,) measured.
+        `steps`: each network's steps by the formula; `ms`: (networks,) measured.
         """
         found = cls()
         for _ in range(ROUNDS):
@@ -72,13 +73,13 @@ class Level:
         return found
 
     def of(self, steps: Steps) -> Steps:
-        """The steps of a network at this level."""
+        """The steps of a network, with times multiplied by this level."""
         return changed(
             steps, run_ms=self.device * steps.run_ms, starts_ms=self.host * steps.starts_ms
         )
 
     def scaled(self, formula: Roofline) -> Roofline:
-        """A formula at this level."""
+        """A formula with times multiplied by this level."""
         formula, host = formula.scaled(self.device), formula.host
         if host is None or self.host == 1.0:
             return formula
@@ -87,18 +88,20 @@ class Level:
 
 
 def latencies(steps: Sequence[Steps]) -> np.ndarray:
-    """(networks,) ms of each."""
+    """(networks,) predicted latencies in ms; `steps`: each network's steps."""
     return np.array([one.latency_ms for one in steps])
 
 
 def _is_by_host(steps: Steps) -> bool:
-    """True if the host's launch overhead, which a graph has not, bounds a network."""
+    """True if a network is bound by its host's launch overhead, which a CUDA graph avoids."""
     return bool(steps.host_bound) and steps.launch != GRAPH
 
 
 def check_level(off: float, expected: str) -> None:
-    """Raise InputError if `off`, the median log(measured / predicted), is so large that another GPU was
-    timed."""
+    """Raise InputError if the rows must be from another GPU.
+
+    `off`: the median log(measured / predicted); `expected`: what the rows should be.
+    """
     if abs(off) > math.log(OTHER_GPU):
         raise InputError(
             f"the runs take {digits(math.exp(off))} times as long as predicted at the median; expected "
@@ -112,10 +115,10 @@ def refined(
 ) -> DeviceFile:
     """Scale a profile to `rows`, timed networks of inference and training.
 
-    A remark has the median error of networks that were predicted with the factor of the other networks. If
-    it is larger than the file's error, the intervals widen by the ratio. `source`: the names of the tables.
-    `of`: file -> its TrainingParts. The file keeps a key of each row, so that a row counts once; without a
-    new row it is returned unchanged.
+    A remark states the median error of networks predicted with a factor from the other networks. If it is
+    larger than the file's error, the intervals widen by the ratio. `source`: the names of the tables. `of`:
+    file -> its TrainingParts. The file keeps a key of each row, so that a row counts once; without a new
+    row the file is returned unchanged.
     """
     known = dict.fromkeys(file.environment.rows)
     keyed = {row.key: (row, counts) for row, counts in rows}
@@ -137,13 +140,13 @@ def refined(
 
 
 def _formulas(file: DeviceFile) -> list[Roofline]:
-    """The formulas by operation, that of inference first."""
+    """The rooflines of a file; the roofline of inference comes first."""
     formulas = [f for f in file.formulas.values() if isinstance(f, Roofline)]
     return sorted(formulas, key=lambda formula: formula.name)
 
 
 def _at_level(file: DeviceFile, timed: CountedRows) -> tuple[DeviceFile, str]:
-    """The file at the level of timed networks, and words on it."""
+    """(the file scaled to the level of timed networks, a remark on it)."""
     formulas, ms = _formulas(file), np.array([row.latency_ms for row, _ in timed])
     steps = [formulas[0].steps(counts.work(row.batch_size)) for row, counts in timed]
     off = np.log(ms / latencies(steps))
@@ -174,7 +177,7 @@ def _at_level(file: DeviceFile, timed: CountedRows) -> tuple[DeviceFile, str]:
 def _at_level_of_training(
     file: DeviceFile, timed: CountedRows, parts: TrainingParts
 ) -> tuple[DeviceFile, str]:
-    """The file at the level of timed training steps, and words on it."""
+    """(the file scaled to the level of timed training steps, a remark on it)."""
     formulas, ms = _formulas(file), np.array([row.latency_ms for row, _ in timed])
     found, off = _steps(timed, parts)
     check_level(float(np.median(off)), OWN_TIMES)
@@ -190,7 +193,7 @@ def _at_level_of_training(
 
 
 def _words(off: np.ndarray, ratio: float, error: Mapping[str, float]) -> str:
-    """Return what a file said of rows, `ratio` of now to then, and the error of networks left out."""
+    """A remark: measured / predicted time, the file's new level, and the error of networks left out."""
     return (
         f"{np.exp(np.median(off)):.2f} times as long as the device's file had said; its times are now "
         f"{ratio:.2f} times as long, as few rows move them only in part; each network, predicted from the "
@@ -199,7 +202,10 @@ def _words(off: np.ndarray, ratio: float, error: Mapping[str, float]) -> str:
 
 
 def _widened(formula: Roofline, name: str, others: np.ndarray) -> Roofline:
-    """A formula whose residuals `name` are as large as the errors `others`, if those are larger."""
+    """A formula whose residuals are scaled up to the errors `others`, if these are larger.
+
+    `name`: the field that holds the residuals.
+    """
     before = np.array(max(getattr(formula, name), others.tolist(), key=len))
     usual = float(np.median(np.abs(before))) if len(before) else 0.0
     if not usual or not len(others):  # rows that agree with each other say nothing of others
@@ -209,7 +215,7 @@ def _widened(formula: Roofline, name: str, others: np.ndarray) -> Roofline:
 
 
 def _carried(file: DeviceFile, level: Level, others: np.ndarray) -> DeviceFile:
-    """Scale the file's part `before`, of another precision, too, unless own networks were timed in that."""
+    """Scale the file's part `before`, in another precision, too, unless it has own networks."""
     if "before" not in file.document or (old := as_before_fit(file)).environment.own_networks:
         return file
     formulas = [_widened(level.scaled(f), "residuals", others) for f in _formulas(old)]
@@ -222,14 +228,14 @@ def _carried(file: DeviceFile, level: Level, others: np.ndarray) -> DeviceFile:
 
 
 def _about(file: DeviceFile, keys: Sequence[str], rows: CountedRows, source: str) -> dict[str, Any]:
-    """Return fields of an environment: the keys of all rows, the number of networks, the sources."""
+    """Fields of an environment: the keys of all rows, the number of own networks, the sources."""
     where, own = file.environment, sum(not row.mode.training for row, _ in rows)
     sources = ", ".join([*where.sources, source])
     return {"rows": keys, "own_networks": own + where.own_networks, "source": sources}
 
 
 def _steps(timed: CountedRows, parts: TrainingParts) -> tuple[list[OwnStep], np.ndarray]:
-    """The timed steps, and (steps,) log(measured / predicted) of their passes."""
+    """(the timed steps, (steps,) log(measured / predicted) of their passes)."""
     found, off = [], []
     for row, _ in timed:
         passes, rest, key = parts(row)

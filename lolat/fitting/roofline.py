@@ -1,6 +1,6 @@
-"""Fits the terms of a `Roofline` to a device's times: operations, whole networks, or both.
+"""Fitting the terms of a `Roofline` to a device's times: operations, whole networks, or both.
 
-The fit is robust least squares on logarithms of times with a hierarchical prior, because few times do not
+The fit is robust least squares on logarithms of times with a hierarchical prior, because few times cannot
 tell all classes of operations apart. A class's term shrinks toward the device's rate or bandwidth times the
 share that the class usually reaches. The device's terms are fitted too, and shrink toward the data sheet.
 """
@@ -35,42 +35,43 @@ from lolat.hardware.gpus import OF_PEAK
 from lolat.hardware.specs import LOG_ERROR_OF_UNKNOWN, Specs
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
-"""Log error of a time that costs as much as a term one standard deviation from its center. PRIOR_WHOLE
-holds from MANY_NETWORKS on: fewer networks do not tell all terms apart (four gave an H100 ten times its
-bandwidth)."""
+"""Prior weight: the log error of a time that costs the fit as much as a term one standard deviation from
+its center. PRIOR_WHOLE is for MANY_NETWORKS and more; fewer networks cannot tell all terms apart (four gave
+an H100 ten times its bandwidth)."""
 MANY_NETWORKS = 30
 OUTLYING_TIME = 0.1  # log error beyond which a time counts less
 LEAST_OF_CLASS = 5  # steps from which a class counts as measured
 NETWORKS_WEIGHT = 0.25  # least ratio of the weight of all networks to the weight of all operations
 ONE_HOST = 1.0
-"""Weight, in times, of the prior of `common_ratio`, a ratio of 1. Times vary between hosts and versions
-(`lolat.fitting.from_tables.OTHER_HOST_SPREAD`) about as much as between a formula and single networks."""
+"""Weight of the prior of `common_ratio` at a ratio of 1, as a number of times. Times vary between hosts and
+versions (`lolat.fitting.from_tables.OTHER_HOST_SPREAD`) about as much as between a formula and single
+networks."""
 MOST_TRIALS = 60  # evaluations of the search
 SEARCH_TOLERANCE = 1e-5  # relative changes of the terms and of the loss at which the search ends
 ROOM = 0.05  # least log distance between the start of the search and the data sheet
 LAUNCH, SHARP = 2, 3
-"""Positions among the unknowns; the first four are the device's rate, bandwidth, launch and sharpness."""
+"""Positions in the unknowns, whose first four are the device's rate, bandwidth, launch and sharpness."""
 USUAL_SHARPNESS = (2.0, 0.4)
-"""The usual sharpness, and its standard deviation as a logarithm."""
+"""(the usual sharpness, standard deviation of its log)."""
 MOST_SHARPNESS, BLUNT = 8.0, 1.2  # the largest one; one from which the search starts again
 OF_BANDWIDTH = (0.8, 0.3)
-"""Share of a data sheet's bandwidth that operations reach, and its standard deviation as a logarithm."""
+"""(share of a data sheet's bandwidth that operations reach, standard deviation of its log)."""
 LAUNCH_MS, STEP_MS = 0.03, 0.004
-"""Usual launch overhead of an operation. LAUNCH_MS: timed alone, by host and device, within a factor of e.
-STEP_MS: in a network, whose host is ahead of the device; it is not fitted, because few networks, or large
-ones alone, do not determine it (0.002 to 0.006 ms on an RTX 4090)."""
+"""Usual launch overhead of an operation in ms. LAUNCH_MS: timed alone, on host and device together, right
+within a factor of e. STEP_MS: in a network, where the host runs ahead of the device; it is not fitted,
+because few networks, or large ones alone, do not determine it (0.002 to 0.006 ms on an RTX 4090)."""
 WITHOUT_UNITS = 2.0
-"""Factor on the rate of depthwise convolutions in float32. They use no matrix units, whose half-precision
-rate is twice the float32 rate of the other units on RTX 3090 and 4090 (data sheets)."""
+"""Factor on the float32 rate of depthwise convolutions. They use no matrix units, but the vector units,
+whose float32 rate is half the matrix units' half-precision rate on RTX 3090 and 4090 (data sheets)."""
 
 
 def fit_roofline(
     times: Times, specs: Specs, mode: Mode = DEFAULT_MODE, of: type[Roofline] = Roofline
 ) -> Roofline:
-    """Fit the formula of a device; classes without times get usual terms.
+    """Fit the roofline of a device; classes without times get usual terms.
 
-    `of`: the class of the formula. Roofline gets one factor for all training steps; TrainingSteps, fitted
-    to training steps alone, has none.
+    `of`: the class of the formula. A Roofline gets one factor for all training steps; a TrainingSteps,
+    which is fitted to training steps alone, has no such factor.
     """
     from scipy.optimize import least_squares
 
@@ -114,7 +115,7 @@ def fit_roofline(
 
 
 def common_ratio(residuals: np.ndarray) -> float:
-    """The ratio of measured to predicted times that all share; few times shrink it toward 1.
+    """The ratio of measured to predicted time that all times share; with few times it shrinks toward 1.
 
     `residuals`: (times,) log(measured / predicted).
     """
@@ -136,10 +137,11 @@ def _shape_residuals(formula: Roofline, times: Times) -> dict[str, tuple[Row, ..
 
 
 class _Problem:
-    """A least-squares problem. Unknowns: logarithms of the device's four terms, then of each class's terms.
+    """The least-squares problem of a roofline.
 
-    `upper`: bounds of the unknowns from the data sheet. Without them a fit to whole networks could give a
-    convolution the time of the operations behind it. Equal steps are computed once.
+    The unknowns are logarithms of the device's four terms, then of each class's terms. `upper`: bounds of
+    the unknowns from the data sheet. Without them a fit to whole networks could give a convolution the time
+    of the operations after it. Equal steps are computed once.
     """
 
     def __init__(self, times: Times, specs: Specs, mode: Mode, of: type[Roofline]) -> None:
@@ -203,7 +205,9 @@ class _Problem:
         self.weights = np.concatenate([weights, np.ones(len(self.centers))])
 
     def terms(self, unknowns: np.ndarray) -> tuple[float, np.ndarray]:
-        """(ms of a launch, (TERM_NAMES, CLASSES) rates and bandwidths; infinite if a class has no term)."""
+        """(ms of a launch, (TERM_NAMES, CLASSES) rates and bandwidths, infinite for a term without a
+        value).
+        """
         table = np.full((len(TERM_NAMES), len(CLASSES)), np.inf)
         for (kind, part), own in zip(self.class_terms, unknowns[SHARP + 1 :], strict=True):
             table[part, kind] = np.exp(np.clip(own, -60, 60))
@@ -223,7 +227,7 @@ class _Problem:
         return np.concatenate([relative, self.prior / self.prior_sds[:, None] * self.relative])
 
     def _totals(self, unknowns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Predicted times, (times,) ms, and their derivatives, (unknowns, times)."""
+        """(predicted (times,) ms, their derivatives (unknowns, times))."""
         launch_ms, table = self.terms(unknowns)
         rate, bandwidth = table[:, self.kind]
         start = np.where(self.alone, launch_ms * self.launches, STEP_MS)
@@ -242,12 +246,12 @@ class _Problem:
         return self._sums(ms + later + self.layout_ms), slopes
 
     def _sums(self, steps_ms: np.ndarray) -> np.ndarray:
-        """Sums over each time's steps, (times,); `steps_ms`: (distinct steps,)."""
+        """(times,) sums over each time's steps; `steps_ms`: (distinct steps,)."""
         return np.bincount(self.owner, steps_ms[self.back] * self.multiplicity, len(self.log_ms))
 
 
 def predicted(formula: Roofline, times: Times) -> np.ndarray:
-    """Times predicted by the formula, (times,) ms, of networks and of operations timed alone."""
+    """(times,) ms predicted by the formula, for networks and for operations timed alone."""
     alone, ms = times.alone, np.empty(len(times.owner))
     ms[alone] = formula.times_alone(times.work.take(alone))
     ms[~alone], _ = formula.times(times.work.take(~alone))

@@ -1,4 +1,4 @@
-"""Times of operations alone and of whole networks as arrays, with the steps of each."""
+"""Times of operations timed alone and of whole networks as arrays, with the steps of each."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from lolat.hardware.gpus import Gpu
 from lolat.hardware.specs import LOG_ERROR_OF_FASTEST, LOG_ERROR_OF_UNKNOWN, Specs
 
 SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "backward")
-"""Fields of Workload; steps take the same time if all of these are equal."""
+"""Fields of Workload; two steps in which these fields are equal take the same time."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """Times of a device and the steps that each consists of.
+    """Measured times on a device, and the steps that each consists of.
 
-    `work`: the distinct steps of all times; `owner`: (steps,) index of the time that a step is in;
-    `multiplicity`: (steps,) how many times it runs in that; `latency_ms`: (times,); `whole`: (times,) True
-    for a network, False for an operation timed alone.
+    `work`: the distinct steps of each time, one time after the other; `owner`: (steps,) index of the time
+    that a step belongs to; `multiplicity`: (steps,) number of runs of the step in its time; `latency_ms`:
+    (times,); `whole`: (times,) True for a network, False for an operation timed alone.
     """
 
     work: Workload
@@ -33,7 +33,7 @@ class Times:
 
     @classmethod
     def of(cls, parts: Sequence[Workload], latency_ms: np.ndarray, whole: np.ndarray) -> Times:
-        """Make Times, with equal steps of a network as one; `parts`: the work of each time."""
+        """Make Times; equal steps of a network become one step. `parts`: the work of each time."""
         distinct, owners, multiplicity = [], [], []
         for i, part in enumerate(parts):
             first, count = np.zeros(1, int), np.ones(1, int)
@@ -53,12 +53,12 @@ class Times:
 
     @property
     def alone(self) -> np.ndarray:
-        """Mask of the steps that were timed alone, (steps,)."""
+        """(steps,) mask of the steps that were timed alone."""
         return ~self.whole[self.owner]
 
     @property
     def trained(self) -> np.ndarray:
-        """Mask of the training steps, which have a backward pass, (times,)."""
+        """(times,) mask of the training steps, which have a backward pass."""
         return self.total(self.work.backward.astype(float)) > 0.0
 
     def take(self, which: np.ndarray) -> Times:
@@ -71,22 +71,22 @@ class Times:
         )  # fmt: skip
 
     def total(self, steps_ms: np.ndarray) -> np.ndarray:
-        """Sums over each time's steps, (times,); `steps_ms`: (steps,)."""
+        """(times,) sums over each time's steps; `steps_ms`: (steps,)."""
         return np.bincount(self.owner, steps_ms * self.multiplicity, len(self.latency_ms))
 
 
 # ---- Times against a data sheet
 
 REACHED, REACHED_WHOLE = 0.9, 0.5
-"""Shares of a data sheet's rates that the fastest operation and the fastest network of a table reach."""
+"""Shares of a data sheet's rates that a table's fastest operation and fastest network usually reach."""
 PASSED_OVER = 20  # one row of so many may be faster, such as a row in seconds
 TOO_FAST, TOO_SLOW = 3.0, 30.0
 """Largest factors by which the fastest row of a table may be faster than the data sheet (caches, boost
-clocks, matrix units), and slower. Beyond them the units differ."""
+clocks, matrix units), and slower. Beyond them the table and the sheet have different units."""
 
 
 def check_sheet(specs: Specs, times: Times) -> None:
-    """Raise InputError if a data sheet cannot belong to a table's device, or is in other units."""
+    """Raise InputError if a data sheet cannot be that of a table's device, or is in other units."""
     reached = times.latency_ms
     for what, unit, sheet, work in (
         ("computes", "multiply-accumulates a ms", specs.rate * specs.tf32, times.work.macs),
@@ -104,7 +104,7 @@ def check_sheet(specs: Specs, times: Times) -> None:
 
 
 def seen_specs(times: Times, gpu: Gpu | None = None) -> Specs:
-    """Specs with the rates of the fastest times and one multiprocessor, for a device without a data sheet.
+    """Specs from the fastest times, with one multiprocessor, for a device without a data sheet.
 
     `gpu`: the device's row of the bundled list; None if it is not listed.
     """
