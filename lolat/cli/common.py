@@ -1,4 +1,4 @@
-"""Prints what commands answer; the arguments and options that several commands have."""
+"""Prints the answers of commands, and defines arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def refuse_given(place: str, *names: str) -> None:
-    """InputError for parameters that the call has, which are for another kind of question: `place`."""
+    """Raise InputError if the call has one of the parameters `names`, which apply only to `place`."""
     context = click.get_current_context()
     for name in names:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
@@ -54,7 +54,7 @@ def refuse_given(place: str, *names: str) -> None:
 
 
 def answer(result: Any, lines: Iterable[Part]) -> None:
-    """Print the result of a command: with --json its JSON, for people `lines` and tables."""
+    """Print the result of a command: as JSON with --json, else as `lines` and tables."""
     context = click.get_current_context()
     if context.meta.get(JSON):
         kinds = getattr(context.command, "answers", {})
@@ -67,13 +67,13 @@ def answer(result: Any, lines: Iterable[Part]) -> None:
 
 
 def warn(remarks: Iterable[str]) -> None:
-    """Warnings, a line each on stderr."""
+    """Print warnings on stderr, one line each."""
     for remark in remarks:
         say(f"warning: {remark}")
 
 
 def say_written(*files: Path | None) -> None:
-    """Say which files were written; None: no file was asked for."""
+    """Print the names of written files on stderr. None: no file was asked for."""
     for file in filter(None, files):
         say(f"written: {file}")
 
@@ -82,14 +82,14 @@ def say_written(*files: Path | None) -> None:
 
 
 class _Meant(click.ParamType):
-    """A number in a range; its error names the number that another spelling meant."""
+    """A number in a range; the error for another spelling says which number was meant."""
 
     min: Any
     max: Any
     min_open: bool
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Text into a number."""
+        """Convert text to a number."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
@@ -111,12 +111,12 @@ class Number(_Meant, click.FloatRange):
 
 
 class Whole(_Meant, click.IntRange):
-    """A whole number, also written as 1.2e6."""
+    """A whole number; 1.2e6 is one too."""
 
     name = "whole number"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Text into an int."""
+        """Convert text to an int."""
         with contextlib.suppress(ValueError):
             if isinstance(value, str) and float(value).is_integer():
                 value = int(float(value)) if "e" in value.casefold() else value
@@ -132,13 +132,13 @@ class Auto(click.ParamType):
         self.item = item
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Text into a value."""
+        """Convert text to a value, or keep "auto"."""
         is_auto = isinstance(value, str) and value.lower() == "auto"
         return "auto" if is_auto else self.item.convert(value, param, ctx)
 
 
 class Word(click.Choice):
-    """A parameter's choice under any of its names, or one of `more`."""
+    """One of a parameter's choices, under any of their names, or one of the choices `more`."""
 
     def __init__(self, of: Parameter, *more: str) -> None:
         super().__init__((*of.choices, *more), case_sensitive=False)
@@ -149,7 +149,7 @@ class Word(click.Choice):
         )
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Text into a choice."""
+        """Convert text to a choice."""
         found = self.of.word(value)
         several = {self.of.word(one) for one in names_in(str(value))}
         are_known = len(several) > 1 and several <= {*self.choices}
@@ -162,7 +162,7 @@ class Word(click.Choice):
 
 
 class Amount(click.ParamType):
-    """A number of one type, also with k, m, b or t for thousands, millions and more behind it."""
+    """A number of one type, with an optional suffix: k (thousand), m (million), b (billion), t (10^12)."""
 
     name = "number"
 
@@ -170,7 +170,7 @@ class Amount(click.ParamType):
         self.item = item
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Text into a number."""
+        """Convert text to a number."""
         text = str(value)
         if math.isnan(as_number(text)) and not math.isnan(number := as_amount(text)):
             value = f"{number:.17g}"
@@ -178,14 +178,14 @@ class Amount(click.ParamType):
 
 
 class List(click.ParamType):
-    """Values of one type with commas between them: a tuple."""
+    """A tuple of values of one type, separated by commas."""
 
     def __init__(self, item: click.ParamType, name: str, example: str) -> None:
-        """`name`: as help shows it; `example`: for errors."""
+        """`name`: the name in the help; `example`: an example for error messages."""
         self.item, self.name, self.example = item, name, example
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:
-        """Text into a tuple."""
+        """Convert text to a tuple."""
         if isinstance(value, tuple):
             return value
         try:
@@ -196,7 +196,7 @@ class List(click.ParamType):
         return tuple(items)
 
     def get_missing_message(self, *_: Any, **__: Any) -> str:
-        """Words on the values of a required option that a call lacks."""
+        """The text after click's message on a missing option: its possible values."""
         return f"Expected {self.name}, such as {self.example}"
 
 
@@ -215,11 +215,11 @@ LAUNCHES = List(
 
 
 GIVEN = "given"
-"""The key of a call's arguments in the context of click."""
+"""The key of the command line's arguments in the `meta` of click's context."""
 
 
 def called() -> str:
-    """The command as it was called, to call it again."""
+    """The command line as it was called, quoted for a shell."""
     context = click.get_current_context()
     return shlex.join([*context.command_path.split(), *context.meta[GIVEN]])
 
@@ -235,17 +235,17 @@ JSON_OPTION = click.Option(
 
 
 class Command(click.Command):
-    """A command that does something.
+    """A command of `lolat`, which also checks its options and output files.
 
-    `answers`: what --json prints, by name: `package.module:Class`; `renews`: it may write over a JSON file
-    that it reads.
+    `answers`: kind of JSON answer -> its class, `package.module:Class`; `renews`: True if the command may
+    overwrite a JSON file that it reads.
     """
 
     answers: Mapping[str, str] = {}
     renews = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; UsageError for an option given twice, and for spaces in a list."""
+        """Parse the arguments; UsageError for an option given twice, and for spaces in a list."""
         ctx.meta[GIVEN] = [*args]
         with augment_usage_errors(ctx):
             _, _, given = self.make_parser(ctx).parse_args(list(args))
@@ -270,7 +270,7 @@ class Command(click.Command):
 
 
 def command(*examples: str, answers: Mapping[str, str] | None = None, renews: bool = False) -> Any:
-    """Make a function a command; its help shows the examples. `answers`, `renews`: see Command."""
+    """Turn a function into a command whose help shows the examples. `answers`, `renews`: see `Command`."""
     shown = "\n".join(f"  {example}" for example in examples)
 
     def decorate(function: Callable[..., Any]) -> Command:
@@ -284,7 +284,7 @@ def command(*examples: str, answers: Mapping[str, str] | None = None, renews: bo
 
 
 def shared(*names: str, help: str, **about: Any) -> Callable[..., Any]:
-    """An option of several commands; each calls it, with `more` words of help and what it changes."""
+    """Make an option for several commands: a function of `more` help text and changed attributes."""
 
     def made(more: str = "", **changed: Any) -> Any:
         return click.option(*names, **{**about, "help": f"{help} {more}".rstrip(), **changed})
@@ -293,7 +293,8 @@ def shared(*names: str, help: str, **about: Any) -> Callable[..., Any]:
 
 
 def question(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
-    """The options of the parameters of a question, `without` some; `changes`: what `parameter` changes."""
+    """Options for a question's parameters, except `without`; `changes`: name -> arguments of
+    `parameter`."""
 
     def decorate(function: Any) -> Any:
         for one in reversed(parameters_of(asked).values()):
@@ -305,10 +306,10 @@ def question(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
 
 
 def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
-    """The option of a parameter, one of PARAMETERS, with what a command changes and `more` words of help.
+    """The option for one of PARAMETERS, with the command's changes and `more` help text.
 
-    Without `several` a parameter that takes a list takes one value. The input size has the option of a
-    sequence length beside it.
+    Unless `several` is given, a parameter that takes a list takes one value. The option of the input size
+    comes with the option of the sequence length.
     """
     of = PARAMETERS[name] if isinstance(name, str) else name
     name = of.name
@@ -348,7 +349,7 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
 
 
 def _with_length(context: click.Context, _: click.Parameter, value: tuple[int, ...]) -> Any:
-    """The input size, with the sequence length that the call has."""
+    """The input size combined with the call's sequence length."""
     if not (length := context.meta.pop(LENGTH, None)):
         return value
     from lolat.readers.size import as_size
@@ -357,14 +358,14 @@ def _with_length(context: click.Context, _: click.Parameter, value: tuple[int, .
 
 
 def open_profile(name: str, now: bool = False, as_learned: bool | None = None) -> Model:
-    """The profile of a name as `open_here` opens it, whose remarks and progress go to stderr."""
+    """Open a profile by `open_here`; its remarks and progress go to stderr."""
     from lolat.api.loading import open_here
 
     return open_here(name, say, Show, now, as_learned)
 
 
 def check_named(on: Sequence[str], left_out: Mapping[str, str]) -> None:
-    """InputError if none of the files of a device answered that was named."""
+    """Raise InputError if a device named in `on` has no profile that answered."""
     from lolat.api.profile_names import ALL, full_names
 
     named = names_in(*on)
@@ -377,10 +378,10 @@ def check_named(on: Sequence[str], left_out: Mapping[str, str]) -> None:
 def model_and_networks(
     arguments: Sequence[str], on: Sequence[str], most: int | None = None
 ) -> tuple[str | None, tuple[str, ...]]:
-    """(MODEL, NETWORKs) of a command whose MODEL may be left out: it is None if --on gives the devices.
+    """(MODEL, NETWORKs) of a command; MODEL is None if it is left out because --on gives the devices.
 
-    The first argument is MODEL unless it can only be a network. `most`: networks. UsageError for too many
-    or no networks.
+    The first argument is MODEL unless it can only be a network. `most`: maximum number of networks.
+    UsageError for too many or no networks.
     """
     first, *rest = arguments
     if "on" in rest:

@@ -103,14 +103,14 @@ def cost(
 
 
 def say_profile(asked: str, loaded: Model) -> None:
-    """Say which profile answers for a GPU's name, if that is one of several frameworks."""
+    """Say which profile answers for a GPU's name, if profiles of several frameworks exist."""
     if loaded.file.llm is not None and loaded.profile.startswith(f"{asked.casefold()}-"):
         title = loaded.language_models.server.title
         common.say(f"{asked}: predicted from kernels timed in {title} ({loaded.profile})")
 
 
 def _answer_several(costs: Costs) -> None:
-    """Print several answers. AnswerIsNo if no option fits, or none keeps the limits."""
+    """Print several answers. AnswerIsNo if no option fits into memory, or no option keeps the limits."""
     from lolat.report.cost import costs_lines
     from lolat.training.compare import check_room
 

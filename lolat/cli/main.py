@@ -1,4 +1,4 @@
-"""The `lolat` command: runs a command, and imports it only then; an error is a line and an exit code."""
+"""The `lolat` command: imports and runs one command; an error becomes one line and an exit code."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from lolat.io.results import json_text
 
 INTERRUPTED = 130
 COMMAND, KIND, JSON = "lolat.command", "lolat.kind", "lolat.json"
-"""Keys in the `meta` of a context: the innermost running command; the kind of answer, if not the first;
-true with --json."""
+"""Keys in the `meta` of click's context: the innermost running command, the kind of answer if it is not the
+first in the command's `answers`, and True with --json."""
 QUIET_NAMES = ("-q", "--quiet")
 
 
 def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
-    """Run a click command; returns the exit code. LOLAT_DEBUG=1 shows where an error is from."""
+    """Run a click command and return its exit code. LOLAT_DEBUG=1 shows the traceback of an error."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if arguments is None:
         del sys.argv[1:]  # a network's file that parses arguments has its defaults, not our options
@@ -63,11 +63,11 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
 
 
 READING = frozenset(["predict", "report", "explain", "budget", "cost", "read"])
-"""Commands that read a network without a progress of their own."""
+"""Commands that read a network without showing progress themselves."""
 
 
 def announced(command: str) -> contextlib.AbstractContextManager[None]:
-    """On a terminal, says what takes long where a command of READING does."""
+    """On a terminal, print a line if a command of READING takes long to read its network."""
     text = "reading the network: its framework is imported and run once, without values ..."
     is_seen = command in READING and sys.stderr.isatty() and not is_quiet()
     return late(complain, text) if is_seen else contextlib.nullcontext()
@@ -76,7 +76,7 @@ def announced(command: str) -> contextlib.AbstractContextManager[None]:
 def _text_and_code(
     error: Exception, command: click.Command, name: str, call: Sequence[str]
 ) -> tuple[str, int]:
-    """An error in a line, and its exit code; `call`: the words behind the command's name."""
+    """(an error in one line, its exit code); `call`: the arguments after the command's name."""
     if isinstance(error, LolatError):
         return words_of(error, command), error.exit_code
     if isinstance(error, click.UsageError):
@@ -92,12 +92,12 @@ def _text_and_code(
 
 
 def words_of(error: LolatError, command: click.Command | None = None) -> str:
-    """An error that names the options of a command, by default the one that runs."""
+    """The message of an error, with the options of a command, by default the running one, for arguments."""
     params = (command or click.get_current_context().command).params
     by_name = {param.name: param for param in params}
 
     def option_of(argument: str) -> str:
-        """`--max-ms`, `NETWORK`; the name itself where the command has no such argument."""
+        """The option or metavar (`--max-ms`, `NETWORK`); the name itself if the command has none."""
         param = by_name.get(argument) or by_name.get(f"{argument}s")
         if isinstance(param, click.Argument):
             return str(param.metavar).strip("[]. ")
@@ -107,12 +107,12 @@ def words_of(error: LolatError, command: click.Command | None = None) -> str:
 
 
 def say_json(kind: str, answer: Mapping[str, Any]) -> None:
-    """The answer of a command as strict JSON on stdout, of the schema `lolat-KIND`."""
+    """Print the answer of a command as strict JSON with the schema `lolat-KIND`."""
     click.echo(json_text(kind, answer))
 
 
 def _discard_stdout() -> None:
-    """Forget what stdout did not take; the interpreter would try again at its end and complain."""
+    """Discard unwritten stdout; else the interpreter would try to write it at exit and report an error."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -122,7 +122,7 @@ def _discard_stdout() -> None:
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module only when the command is used or its own help asked for."""
+    """A group that imports a command's module only when the command or its help is called."""
 
     def __init__(
         self, *args: Any, table: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any
@@ -137,11 +137,11 @@ class LazyGroup(click.Group):
         return super().parse_args(ctx, [a for a in args if a not in QUIET_NAMES])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order of the work."""
+        """The names of the commands, in the order in which a user needs them."""
         return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command by name."""
+        """Import and return a command by name."""
         if cmd_name not in self.table:
             return None
         module, _, attribute = self.table[cmd_name][0].partition(":")
@@ -149,7 +149,7 @@ class LazyGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """The command that is called; UsageError with the ones that are like it where there is none."""
+        """The command that is called; UsageError with similar commands if it does not exist."""
         if args[0] not in self.table and not args[0].startswith("-"):
             raise click.UsageError(unknown_command(args, self.table), ctx)
         name, command, rest = super().resolve_command(ctx, args)
@@ -157,7 +157,7 @@ class LazyGroup(click.Group):
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands in the help."""
+        """Write the list of commands in the help."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, words) for name, (_, words) in self.table.items()])
 
@@ -189,7 +189,7 @@ COMMANDS = {
     "show": ("lolat.cli.show:show", "What a profile says of its device."),
     "models": ("lolat.cli.show:models", "The profiles that there are."),
 }
-"""Each command: where it is, and what it does in a few words."""
+"""Command -> ("package.module:attribute", its purpose in a few words)."""
 FIRST = """\
 LoLat predicts a neural network's latency and cost on CPUs and GPUs. Try:
 

@@ -1,4 +1,4 @@
-"""Names what is meant by an unknown option or command, and by values with spaces between them."""
+"""Suggests what was meant by an unknown option or command, or by values separated by spaces."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ MEANT: dict[str, tuple[str, ...]] = {
     "scores": ("--accuracy",), "max-ratio": ("--max-ms",), "value": ("ask `lolat nas search --objective`",),
     "against": ("NETWORK (a further argument of `lolat predict`)",),
 }  # fmt: skip
-"""Another tool's option, without dashes -> ours, of which the first that the command has is named; text in
-lower case is printed as it is."""
+"""Option of other tools, without dashes -> our options: the first that the command has is suggested. Text
+in lower case is printed unchanged."""
 COMMANDS_MEANT = {
     "train": "cost", "training": "cost", "finetune": "cost", "fine-tune": "cost", "price": "prices",
     "inference": "predict", "latency": "predict", "list": "models", "devices": "models",
 }  # fmt: skip
-"""A command in the words of others -> its name."""
+"""Command name in other tools -> our command."""
 OF_ONE_NETWORK = ("report", "explain", "budget")
 
 
 def _missing_of_llm(given: str) -> str:
-    """The words for a `lolat llm` with one argument: a GPU, or a language model, is not there."""
+    """The message for `lolat llm` with one argument: the GPU or the language model is missing."""
     from lolat.llm.names import find_decoders
 
     try:
@@ -69,14 +69,12 @@ def _missing_of_llm(given: str) -> str:
 
 
 def options_of(context: click.Context | None) -> set[str]:
-    """The options of the command that a context is of."""
+    """The options of a context's command."""
     return {option for p in context.command.params for option in p.opts} if context else set()
 
 
 def usage_words(error: click.UsageError, call: Sequence[str] = ()) -> str:
-    """The words of an error in how a command is called, without a period; `call`: the words behind
-    "lolat".
-    """
+    """The message of a usage error, without a period; `call`: the arguments after "lolat"."""
     if isinstance(error, click.NoSuchOption):
         return unknown_option(error, call)
     words, context = error.format_message().rstrip("."), error.ctx
@@ -98,7 +96,8 @@ def usage_words(error: click.UsageError, call: Sequence[str] = ()) -> str:
 
 
 def _with_argument(option: str, call: Sequence[str]) -> str:
-    """A call with the devices behind an unknown option in its first argument; "" if they are no devices."""
+    """The corrected call: devices after an unknown option become its first argument; "" for other
+    values."""
     command, *words = (
         part for word in call for part in word.split("=", word.startswith(f"{option}="))
     )
@@ -113,7 +112,7 @@ def _with_argument(option: str, call: Sequence[str]) -> str:
 
 
 def unknown_option(error: click.NoSuchOption, call: Sequence[str]) -> str:
-    """The message for an unknown option of a call: it names ours of that meaning, else similar names."""
+    """The message for an unknown option: it suggests our option of this meaning, else similar names."""
     given, has = error.option_name, options_of(error.ctx)
     words, name = f"No such option {given!r}", given.strip("-").replace("_", "-")
     arguments = error.ctx.command.params if error.ctx else ()
@@ -140,7 +139,7 @@ def unknown_option(error: click.NoSuchOption, call: Sequence[str]) -> str:
 
 
 def _commands_with(option: str, context: click.Context | None) -> list[str]:
-    """The names of at most three other commands that have an option."""
+    """The names of at most three other commands with this option."""
     root = context.find_root() if context else None
     if root is None or not isinstance(group := root.command, click.Group):
         return []
@@ -150,7 +149,7 @@ def _commands_with(option: str, context: click.Context | None) -> list[str]:
 
 
 def unknown_command(words: Sequence[str], known: Iterable[str]) -> str:
-    """The message for an unknown command, the first of `words`, with those that are like it."""
+    """The message for an unknown command, the first of `words`, with similar commands."""
     given, known = words[0], [*known]
     meant = COMMANDS_MEANT.get(given.casefold())
     near = [meant] if meant in known else similar(given, known)
@@ -160,7 +159,7 @@ def unknown_command(words: Sequence[str], known: Iterable[str]) -> str:
 
 
 def is_device(word: str) -> bool:
-    """True for the name of a bundled or local device profile, and of a GPU with a data sheet."""
+    """True for the name of a device profile, bundled or local, and of a GPU with a data sheet."""
     from lolat.hardware.card_names import is_card
     from lolat.io.paths import list_models
 
@@ -168,8 +167,9 @@ def is_device(word: str) -> bool:
 
 
 def check_commas(words: Sequence[str], lists: Collection[str], context: click.Context) -> None:
-    """UsageError for values with spaces between them behind one of the options that take a list: numbers,
-    devices behind --on, or words that end in a comma.
+    """Raise UsageError if values of an option that takes a list are separated by spaces.
+
+    Recognized are numbers, devices after --on, and words that end in a comma.
     """
     for at, option in enumerate(words):
         behind = words[at + 1 :] if option in lists else []
@@ -186,7 +186,7 @@ def check_commas(words: Sequence[str], lists: Collection[str], context: click.Co
 
 
 def check_counts(on: Sequence[str], context: click.Context) -> None:
-    """UsageError for a number of devices in --on: 2, 2xa100, a100x2, not 4090."""
+    """Raise UsageError for a count of devices in --on: 2, 2xa100 or a100x2, but not 4090."""
     for one in ",".join(on).split(","):
         count, _, device = map(str.strip, one.partition("x"))
         if not count.isdecimal():

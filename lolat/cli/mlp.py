@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.mlp:fit", "Train a model on a table of measured layers."),
     "predict": ("lolat.cli.mlp:predict", "The time of the layers of a table."),
 }
-"""Each command: its place, and a few words about it."""
+"""Command -> ("package.module:attribute", its purpose in a few words)."""
 
 
 @click.group(cls=LazyGroup, table=COMMANDS, no_args_is_help=False)
@@ -74,7 +74,7 @@ def predict(model: str, table: str, output: Path | None) -> None:
 
 
 def _predicted_lines(answer: LayerPredict) -> Iterator[str]:
-    """The errors of the predictions, and the file that has them."""
+    """Yield lines on the errors of the predictions and the file that was written."""
     if answer.errors is not None:
         yield f"{answer.model}: {answer.layer} layers, recipe {answer.recipe}"
         yield error_line(answer.errors)
@@ -83,7 +83,7 @@ def _predicted_lines(answer: LayerPredict) -> Iterator[str]:
 
 
 def error_line(errors: Errors) -> str:
-    """The errors of a table's rows."""
+    """The errors of a table's predictions as a line."""
     mean, median = map(percent, (errors.mean_relative_error, errors.median_relative_error))
     rows = plural(errors.rows, "row")
     return f"{rows}: RMSE {digits(errors.rmse_ms)} ms, mean error {mean}, median {median}"

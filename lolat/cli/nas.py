@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "search": ("lolat.cli.nas:search", "The Pareto front of latency and of your score."),
     "score": ("lolat.cli.nas:score", "The latencies of a whole space, or of a table."),
 }
-"""Command -> its function, and its purpose in a few words."""
+"""Command -> ("package.module:attribute", its purpose in a few words)."""
 
 
 @click.group(cls=LazyGroup, table=COMMANDS, no_args_is_help=False)
@@ -41,7 +41,8 @@ def nas() -> None:
 
 @dataclass(frozen=True)
 class NasFit:
-    """A space's model; the relative errors that half of its networks and 90 % of them should keep to."""
+    """The result of a fit; its errors are expected not to be exceeded by half and by 90 % of the
+    networks."""
 
     output: str
     space: str
@@ -95,7 +96,7 @@ class Score(click.ParamType):
     name = "score"
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
-        """Say what is expected, with an example of each kind."""
+        """The text after click's message on a missing score: the expected values, with examples."""
         return "Expected a table, such as scores.csv, or your function, such as mytraining:score"
 
 
@@ -174,9 +175,10 @@ def search(
 
 
 def _opened(space: str, names: Sequence[str], question: dict[str, Any]) -> list[Model]:
-    """The profiles in the execution mode, which leaves `question`; InputError for one with samples alone.
+    """The profiles in the execution mode, which is taken out of `question`.
 
-    If there are several, a profile ignores an option that it cannot run with, unless none of them can.
+    Of several profiles, one that cannot run with an option ignores it, unless none of them can. InputError
+    for a profile that has only samples of the space.
     """
     from lolat.api.choosing import in_mode_if_possible
     from lolat.nas.latency import samples_only

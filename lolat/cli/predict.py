@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def fail(errors: Mapping[str, LolatError]) -> NoReturn:
-    """Say which networks could not be read: exit code 2, though others were answered."""
+    """Report networks that could not be read, with exit code 2, even if others were answered."""
     *others, last = errors.values()
     for error in others:
         common.say(words_of(error))
@@ -35,7 +35,7 @@ def fail(errors: Mapping[str, LolatError]) -> NoReturn:
 
 
 def check_room(predictions: Sequence[Prediction]) -> None:
-    """AnswerIsNo if the network does not fit into the device's memory."""
+    """Raise AnswerIsNo if the network does not fit into the device's memory."""
     from lolat.api.predicting import exceeded
 
     for line in exceeded(predictions):
@@ -154,7 +154,7 @@ def predict(
 
 
 def _write(predictions: Predictions, csv: Path | None, html: Path | None, limits: Limits) -> None:
-    """Write the table, and the page: of one prediction that of `lolat report`."""
+    """Write the CSV table and the HTML page; for one prediction it is the page of `lolat report`."""
     from lolat.report.comparison import page
     from lolat.report.tables import write_csv
 
@@ -171,7 +171,7 @@ def _write(predictions: Predictions, csv: Path | None, html: Path | None, limits
 
 
 def of_one(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
-    """Arguments and options of a question about a network on a device.
+    """Arguments and options of a command that asks about one network on one device.
 
     `asked`, `without`, `changes`: as in `common.question`. The function receives the opened profile and the
     other options. One batch size is a number, several are a tuple.

@@ -1,4 +1,4 @@
-"""Messages on stderr while a command works: remarks and progress."""
+"""Prints remarks and progress on stderr while a command runs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lolat.io.progress import Progress
 from lolat.units import duration, plain
 
 QUIET = "lolat.quiet"
-"""The key in the `meta` of a call's context that is true with --quiet."""
+"""The key in the `meta` of click's context that is True with --quiet."""
 EVERY_S = 10.0
-"""Seconds between the first lines of a run that is not on a terminal."""
+"""Least seconds between progress lines if stderr is not a terminal; later lines are rarer."""
 
 
 def is_quiet() -> bool:
@@ -26,22 +26,22 @@ def is_quiet() -> bool:
 
 
 def say(text: str) -> None:
-    """One line on stderr: a remark, a warning, how far a run is; none with --quiet."""
+    """Print one line on stderr (a remark, a warning, progress); nothing with --quiet."""
     if not is_quiet():
         complain(text)
 
 
 def complain(text: str) -> None:
-    """One line on stderr, even with --quiet: an error."""
+    """Print one line on stderr even with --quiet, for an error."""
     with contextlib.suppress(OSError):  # a full disk below stderr: the exit code still says it
         click.echo(f"lolat: {plain(' '.join(str(text).split()))}", err=True)
 
 
 class Show(Progress):
-    """Shows the progress of a run on stderr: a bar on a terminal, elsewhere a line now and then."""
+    """Shows the progress of a run on stderr: a bar on a terminal, otherwise occasional lines."""
 
     def __init__(self, takes: str = "") -> None:
-        """`takes`: how long the run will be, if more than a minute, said before the first stage."""
+        """`takes`: the expected duration of a run of more than a minute, printed before the first stage."""
         from rich.console import Console
         from rich.progress import Progress as Bar
 
@@ -60,7 +60,7 @@ class Show(Progress):
         self.bar.stop()
 
     def start(self, text: str, total: int, done: int = 0) -> None:
-        """Begin a stage of `total` steps; the `done` ones are from an earlier run, and took no time."""
+        """Begin a stage of `total` steps, of which `done` steps were done in an earlier run."""
         if self.takes:
             say(f"this takes {self.takes}")
             self.takes = ""
@@ -73,7 +73,7 @@ class Show(Progress):
         self.first = done
 
     def step(self) -> None:
-        """One step is done."""
+        """Count one step as done."""
         self.done += 1
         self.bar.advance(self.task)
         run_s = time.monotonic() - self.began
@@ -85,7 +85,7 @@ class Show(Progress):
             self._line(f"{self.text}: {self.done} {of}{more}")
 
     def note(self, text: str) -> None:
-        """A remark."""
+        """Print a remark."""
         if not self.quiet:
             complain(text)
 
@@ -96,7 +96,7 @@ class Show(Progress):
 
 
 def counting(show: Show, what: str = "counting networks") -> Callable[[int, int, str], None]:
-    """A callback that shows each counted network, or other thing, as a step of a run."""
+    """An `on_progress` callback that shows each network, or other item, as a step of the stage `what`."""
 
     def step(done: int, total: int, name: str) -> None:
         if done == 1:

@@ -41,7 +41,7 @@ def models() -> None:
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """A network was written to a file: how many operations, and its counts of one sample."""
+    """The result of writing a network to a file: number of operations, and counts at batch size 1."""
 
     network: str
     output: str

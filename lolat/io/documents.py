@@ -1,7 +1,7 @@
-"""JSON documents: reading, a check of their shape, writing.
+"""Reads, validates and writes JSON documents.
 
-Each kind of document has one schema, a `msgspec.Struct`. A document may have further fields, as a later
-minor version adds some. A profile stays a plain dict after its check.
+Each kind of document has one schema, a `msgspec.Struct`. A document may have unknown fields, because later
+minor versions add some. A profile stays a plain dict after validation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lolat.units import one_line
 _LINE = 100
 
 LEAST, MOST = 1e-30, 1e30
-"""The least and the largest time, size or rate of a device; results computed from them are finite."""
+"""Limits for a device's times, sizes and rates, within which all results are finite."""
 Number = Annotated[float, msgspec.Meta(ge=-MOST, le=MOST)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=MOST)]
 Positive = Annotated[float, msgspec.Meta(ge=LEAST, le=MOST)]
@@ -37,11 +37,11 @@ def read_json(
     hint: str = "",
     decode: Callable[[bytes], Any] = msgspec.json.decode,
 ) -> Any:
-    """The document in the file at `path`, unchecked.
+    """Parse the JSON file at `path` without validating its content.
 
-    `decode`: `json.loads` for a file of transformers, which writes Infinity and NaN as Python does.
-    ModelFileError for a file that cannot be read or is not JSON; its message ends in `expected`, and for an
-    absent file in `hint`, the way to get one.
+    `decode`: `json.loads` for a file of transformers, which may contain Infinity and NaN. ModelFileError
+    for a file that cannot be read or is not JSON; its message ends in `expected`, and for a missing file in
+    `hint`, which says how to get one.
     """
     try:
         # Some editors put a byte order mark in front of UTF-8; it does no harm.
@@ -58,9 +58,9 @@ def read_json(
 
 
 def converted(document: Any, shape: Any, source: str, place: str = "$") -> Any:
-    """Convert parsed JSON to `shape`, a type of msgspec's; `place`: its place in the file.
+    """Convert parsed JSON to `shape`, a type that msgspec knows; `place`: its JSON path in the file.
 
-    ModelFileError for another shape; its message has `source`, and the error and its place from msgspec.
+    ModelFileError if it does not fit; the message has `source`, msgspec's error and the path of the value.
     """
     try:
         return msgspec.convert(document, shape)
@@ -74,9 +74,9 @@ def converted(document: Any, shape: Any, source: str, place: str = "$") -> Any:
 
 
 def to_json(document: Mapping[str, Any], source: str = "document") -> str:
-    """`document` as text: keys sorted, an entry of a list on one line, ASCII; `json.loads` reverses it.
+    """The JSON text of `document`, in ASCII: keys are sorted, each entry of a list is on one line.
 
-    ModelFileError for values that JSON cannot hold, NaN and infinities too.
+    ModelFileError for values that JSON cannot represent, such as NaN and infinities.
     """
     try:
         return _formatted(document, "\n") + "\n"
@@ -88,7 +88,7 @@ def to_json(document: Mapping[str, Any], source: str = "document") -> str:
 
 
 def _formatted(value: Any, newline: str) -> str:
-    """`value` as JSON, indented by one: what fits into a line, and each entry of a list, is on one.
+    """`value` as JSON, indented by one space; short values and entries of a list are on one line.
 
     `newline`: a line break and the indentation at this depth.
     """

@@ -1,6 +1,6 @@
-"""The forms of the argument NETWORK: a package and a name, a file, a function.
+"""The forms of the argument NETWORK: package and name, a file, or a function.
 
-`lolat.readers` opens each form. Other rooms only ask whether a text is one.
+`lolat.readers` opens each form. Other packages only test whether a text has one of them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ BY_NAME = ("keras", "timm", "torchvision")
 TRANSFORMERS = "transformers"
 TORCH_PACKAGES = ("timm", "torchvision", TRANSFORMERS)
 PACKAGES = ("keras", *TORCH_PACKAGES)
-"""Packages in front of a colon; `transformers` takes a configuration file or its folder, not a name."""
+"""Packages that may stand in front of a colon; `transformers:` takes a configuration file or its folder."""
 TAKEN_APART, REPARAMETERIZED, HALF_NORM = "eager", "reparameterized", "half_group_norm"
-"""Forms behind the `?` of a name: attention as single operations; branches merged, as those of RepVGG;
-group norms that autocast leaves in half precision."""
+"""Forms after the `?` of a name: attention as single operations, merged branches (RepVGG), group norms in
+half precision under autocast."""
 KERAS_FILE, ONNX_FILE, GRAPH_FILE = ".keras", ".onnx", ".json"
 FRAMEWORK_FILES = (KERAS_FILE, ONNX_FILE)
 FILES = (*FRAMEWORK_FILES, GRAPH_FILE)
-"""Endings of files; `lolat read` writes the last one."""
+"""File name endings of networks; `lolat read` writes files with the last one."""
 CODE_FILE = ".py"
 FUNCTION = "package.module:callable or file.py:callable, which returns a Keras or PyTorch network"
 EXPECTED_FILES = "a .keras or .onnx file, or what `lolat read` wrote (.json)"
@@ -34,15 +34,15 @@ EXPECTED = (
     "keras:NAME (such as keras:ResNet50), timm:NAME, torchvision:NAME, transformers:CONFIG.json, "
     f"{FUNCTION}, {EXPECTED_FILES}"
 )
-"""All forms, for a message."""
+"""All forms of NETWORK, for messages."""
 
 
 BARE = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
-"""A name without its package."""
+"""Pattern of a network's name without its package."""
 PUBLISHED = re.compile(r"([A-Za-z][\w-]*/)?[A-Za-z]([\w-]|\.(?=\d))*", re.ASCII)
-"""A name, as Hugging Face has it with its publisher."""
+"""Pattern of a name on Hugging Face, with or without its publisher."""
 CONFIGS = "https://huggingface.co/NAME/raw/main/config.json"
-"""The address of the configuration of a network that is published there."""
+"""The address of the configuration of a network on Hugging Face."""
 
 
 def is_function(spec: str) -> bool:
@@ -54,7 +54,7 @@ def is_function(spec: str) -> bool:
 
 
 def title_of(spec: Any, name: str) -> str:
-    """The name of a network for a heading: of a function with its file, "own.py:net"; of others `name`."""
+    """The name of a network for a heading: "own.py:net" for a function in a file, else `name`."""
     if not isinstance(spec, (str, os.PathLike)):
         return name
     file, colon, function = os.fspath(spec).rpartition(":")
@@ -63,20 +63,21 @@ def title_of(spec: Any, name: str) -> str:
 
 
 def is_file(spec: str, endings: str | tuple[str, ...] = FILES) -> bool:
-    """True if NETWORK ends as a file of a network does, in upper or lower case."""
+    """True if NETWORK has the ending of a network's file, ignoring case."""
     return spec.lower().endswith(endings)
 
 
 def looks_like_network(name: str) -> bool:
-    """True if a name can only be a network's: `keras:ResNet50`, `net.onnx`, `net.py:function`; cuda:0 is
-    PyTorch's name of a device.
+    """True if a text can only be a network: `keras:ResNet50`, `net.onnx`, `net.py:function`.
+
+    False for cuda:0, PyTorch's name of a device.
     """
     _, colon, last = name.removeprefix(os.path.splitdrive(name)[0]).rpartition(":")
     return (bool(colon) and not last.isdecimal()) or name.endswith((*FRAMEWORK_FILES, CODE_FILE))
 
 
 def config_name(path: str | os.PathLike[str]) -> str:
-    """The name of a configuration's network: that of the folder of a config.json, else that of the file."""
+    """The name of a configuration's network: the folder's name for a config.json, else the file's name."""
     file = Path(path, "config.json") if os.path.isdir(path) else Path(path)
     return file.absolute().parent.name if file.name == "config.json" else file.stem
 
@@ -88,11 +89,11 @@ OTHER_FILES = {
         "returns the PyTorch module, file.py:callable, or export it to ONNX",
     (".tflite", ".pb"): "is of a format that is not read; export it to ONNX",
 }  # fmt: skip
-"""Endings of files of networks that no reader takes -> why, and the way to a form that one does."""
+"""Endings of network files that no reader takes -> the reason, and how to convert them."""
 
 
 def _by_commas(spec: str) -> NetworkError | None:
-    """The error for several networks with commas between them; None for anything else."""
+    """The error for several networks separated by commas; None for any other text."""
     parts = [part.strip() for part in spec.split(",")]
     if len(parts) < 2 or not all(map(looks_like_network, parts)):
         return None
@@ -101,7 +102,7 @@ def _by_commas(spec: str) -> NetworkError | None:
 
 
 def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
-    """The error for a text that is no NETWORK, or whose file is missing; `named`: networks of that name."""
+    """The error for a text that is not a NETWORK, or a missing file; `named`: networks of this name."""
     if several := _by_commas(spec):
         return several
     shown = shortened(spec)
@@ -126,7 +127,7 @@ def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
 
 
 def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkError:
-    """The error for a name that its package does not have; `listing`: the code that lists all `names`."""
+    """The error for a name that its package lacks; `listing`: the code or page that lists all `names`."""
     if several := _by_commas(spec):
         return several
     package, _, name = spec.partition(":")

@@ -1,7 +1,7 @@
-"""The folders of device profiles and caches, and paths for people. Nothing is created here.
+"""The folders of device profiles and caches, and paths in messages. Creates nothing.
 
-In a checkout: `models/` for the bundled ones, `models/local/` for those learned here. Installed by pip: the
-package's own data, and the user's data folder.
+In a checkout, bundled profiles are in `models/` and profiles learned here in `models/local/`. Installed by
+pip, they are in the package's data and in the user's data folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOCAL = "local"
 SHIPPED = "shipped"
 OFF = "off"
 STATE = ".state.json"
-"""The ending of a file with the time of the last check; see `lolat.device.state`."""
+"""The ending of a file with the result of the last check; see `lolat.device.state`."""
 JOURNAL = ".journal.jsonl"
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
@@ -31,7 +31,7 @@ _FOLDERS = {
     "win32": dict.fromkeys(_XDG, ("LOCALAPPDATA", "AppData/Local")),
     "darwin": {"data": ("", "Library/Application Support"), "cache": ("", "Library/Caches")},
 }
-"""System -> kind of folder -> (its environment variable, its usual place in the home folder)."""
+"""Operating system -> kind of folder -> (environment variable, default place in the home folder)."""
 
 
 def repository_root() -> Path | None:
@@ -42,7 +42,7 @@ def repository_root() -> Path | None:
 
 
 def local_folder() -> Path:
-    """The folder of the device profiles learned on this machine; it need not exist yet.
+    """The folder of the device profiles learned on this machine, which may not exist yet.
 
     Raises InputError if the user has no home folder and the environment names no other place.
     """
@@ -57,7 +57,7 @@ def bundled_folder() -> Path:
 
 
 def list_models() -> list[tuple[str, Path, str]]:
-    """All device profiles as (name, path, "local" or "shipped"): local first, then by name.
+    """All device profiles as (name, path, "local" or "shipped"), sorted: local first, then by name.
 
     The files are not opened. Raises InputError if a folder cannot be read.
     """
@@ -66,7 +66,7 @@ def list_models() -> list[tuple[str, Path, str]]:
 
 
 def relative_path(path: AnyPath) -> str:
-    """A path for people: relative if it is below the working directory."""
+    """A path for messages: relative if it is below the working directory."""
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except (OSError, ValueError):  # relative already, elsewhere, or the directory is gone
@@ -74,7 +74,7 @@ def relative_path(path: AnyPath) -> str:
 
 
 def program() -> str:
-    """The command `lolat` as this shell finds it: a path if LoLat's environment is not active."""
+    """The command with which this shell finds `lolat`: a path if LoLat's environment is not active."""
     own = Path(sys.executable).with_name("lolat")
     return relative_path(own) if shutil.which("lolat") is None and own.exists() else "lolat"
 
@@ -85,9 +85,9 @@ def shown_path(path: AnyPath) -> str:
 
 
 def cache_folder() -> Path | None:
-    """The folder of networks that were read: LOLAT_CACHE, or `lolat` among this system's caches.
+    """The folder that caches read networks: LOLAT_CACHE, or `lolat` in the system's cache folder.
 
-    None keeps nothing: LOLAT_CACHE is `off`, or no home folder is known.
+    None if nothing is cached: LOLAT_CACHE is `off`, or no home folder is known.
     """
     if named := os.environ.get("LOLAT_CACHE", ""):
         return None if named == OFF else Path(os.path.abspath(named))
@@ -97,7 +97,7 @@ def cache_folder() -> Path | None:
 
 
 def models_in(folder: Path) -> list[Path]:
-    """Device profiles in a folder, by name, without journals, states and half-written files."""
+    """The device profiles in a folder, sorted by name; no journals, states or partly written files."""
     try:
         with os.scandir(folder) as entries:
             names = [e.name for e in entries if e.name.endswith(".json") and e.is_file()]
@@ -113,9 +113,9 @@ def models_in(folder: Path) -> list[Path]:
 
 
 def _user_folder(kind: str) -> Path:
-    """The folder of LoLat among this system's caches ("cache") or a user's data ("data").
+    """LoLat's folder in the system's cache folder (`kind` "cache") or the user's data folder ("data").
 
-    Linux: the XDG specification, which ignores relative paths.
+    On Linux it follows the XDG specification, which ignores relative paths.
     """
     variable, usual = _FOLDERS.get(sys.platform, _XDG)[kind]
     named = os.environ.get(variable, "")
@@ -129,7 +129,7 @@ def _user_folder(kind: str) -> Path:
 
 
 def reason_of(error: Exception) -> str:
-    """The reason why the system refused a file, for messages."""
+    """The operating system's reason for refusing a file, for messages."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
     if isinstance(error, OSError) and error.errno in _FULL:

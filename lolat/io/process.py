@@ -1,9 +1,9 @@
-"""The protocol of all child processes: a child answers requests of its parent.
+"""Child processes that answer requests of their parent.
 
-The parent starts `Child("package.module:function", ...)`. The child calls that function, which prepares
-what it needs and returns the handler of requests. Requests and answers are lines of JSON on pipes of their
-own, apart from the output of a network's code. If a child dies (out of memory, a crash in a kernel), its
-parent goes on; it ends when its parent ends.
+The parent starts `Child("package.module:function", ...)`. The child calls this function, which sets up the
+child and returns a handler of requests. Requests and answers are lines of JSON on separate pipes, so that
+prints of a network's code do no harm. If a child dies (out of memory, a crash in a kernel), its parent goes
+on; if the parent dies, the child ends.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from lolat import errors
 from lolat.errors import LolatError
 
 Handler = Callable[[Any], Any]
-"""The function of a child that answers a request; request and answer are JSON data."""
+"""A function that answers a request in the child; request and answer are JSON data."""
 
 START_LIMIT_S = 180.0
 ENDING_S = 5.0
-"""Seconds that a child gets to end after its pipes are closed; a framework needs long."""
+"""Seconds that a child gets to exit after its pipes are closed; frameworks take long to shut down."""
 LAST_LINES_BYTES = 4096
 
 # The child imports from where its parent does; -P, so that no file of the working directory does harm.
@@ -40,11 +40,11 @@ START_CODE = (
 
 
 class ProcessDied(Exception):
-    """The child ended by itself, or was ended because its answer was late; the message says which."""
+    """The child died, or was killed because its answer was late; the message says which."""
 
 
 class RequestFailed(Exception):
-    """The child lives, but a request failed; the message says why."""
+    """The child is alive, but a request failed; the message says why."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         """`answer`: the exception as `errors.to_dict` returns it."""
@@ -52,7 +52,7 @@ class RequestFailed(Exception):
         self.answer = answer
 
     def as_error(self, otherwise: type[LolatError]) -> LolatError:
-        """The error of LoLat that was raised in the child; `otherwise` for any other exception."""
+        """The LolatError that was raised in the child; an `otherwise` error for any other exception."""
         return errors.from_dict(self.answer, otherwise)
 
 
@@ -60,7 +60,7 @@ class RequestFailed(Exception):
 
 
 class Child:
-    """One child process; leaving the context ends it. Any thread may close it; one at a time may ask."""
+    """One child process, ended with its context. Any thread may close it; one at a time may request."""
 
     def __init__(
         self, start: str, *arguments: str, name: str = "the process",
@@ -68,8 +68,8 @@ class Child:
     ) -> None:  # fmt: skip
         """Start a process that calls `start`, `package.module:function`, with `arguments`; see `ready`.
 
-        `name`: its name in messages. `environment`: further variables. `shows_errors`: its stderr (and
-        stdout) go to ours; otherwise the last line is quoted in error messages.
+        `name`: its name in messages. `environment`: further environment variables. `shows_errors`: True if
+        its stderr and stdout go to this process's stderr; otherwise error messages quote its last line.
         """
         self.name = name
         self._errors: IO[bytes] | None = None
@@ -87,7 +87,7 @@ class Child:
         self._requests, self._answers = self._process.stdin, self._process.stdout
         self._is_ready = False
         self._ending = threading.Lock()
-        """Held while the end is awaited: afterwards another process may have its id, or its group's."""
+        """Held while waiting for the exit: afterwards another process may get this id or process group."""
 
     @property
     def pid(self) -> int:
@@ -106,7 +106,7 @@ class Child:
             self._is_ready = True
 
     def request(self, document: Any, limit_s: float) -> Any:
-        """The handler's answer. Raises ProcessDied, RequestFailed; after `limit_s` the child is ended."""
+        """Return the handler's answer. Raises RequestFailed, and ProcessDied, also after `limit_s`."""
         self.ready()
         return self._exchange(json.dumps(document) + "\n", limit_s)
 
@@ -126,7 +126,7 @@ class Child:
         self.close()
 
     def _exchange(self, line: str, limit_s: float) -> Any:
-        """Write a line, read one; after `limit_s` the child is ended."""
+        """Write one line and read one line; kill the child after `limit_s`."""
         is_late = threading.Event()
 
         def end() -> None:
@@ -162,7 +162,7 @@ class Child:
             self._process.wait()
 
     def _end(self) -> str:
-        """Words on the end of the process, with its last line."""
+        """End the process; return a text on how it ended, with its last line of output."""
         try:
             with self._ending:
                 code = self._process.wait(ENDING_S)
@@ -184,7 +184,7 @@ class Child:
 
 
 def scheduled_count() -> int:
-    """Number of processors that this process is scheduled on, and of TensorFlow's and PyTorch's threads."""
+    """Number of processors that this process may use: the default threads of TensorFlow and PyTorch."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -194,7 +194,7 @@ def scheduled_count() -> int:
 
 
 def serve() -> None:
-    """Make ready as the command line says, then answer requests until the parent closes the pipe."""
+    """Set up the child by the function on the command line, then answer requests until the pipe closes."""
     start, *arguments = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     incoming = os.fdopen(os.dup(0), encoding="utf-8")
@@ -227,7 +227,7 @@ def serve() -> None:
 
 
 def _answer(handler: Handler, request: Any) -> dict[str, Any]:
-    """The answer to a request, or the error in one line."""
+    """The answer to a request, or the exception, as a dict."""
     try:
         return {"answer": handler(request)}
     except MemoryError:

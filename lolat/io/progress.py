@@ -1,4 +1,4 @@
-"""The receiver of the progress and the remarks of long computations."""
+"""Receives the progress and the remarks of long computations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 
 Warn = Callable[[str], object]
-"""Called at once with a remark for the user."""
+"""A callback that gets each remark for the user as soon as it is known."""
 OnProgress = Callable[[int, int, str], None]
-"""Called with (number of networks that are done, number of all, name of the last)."""
+"""A callback that gets (number of networks done, number of all, name of the last one)."""
 
 
 def nobody(text: str) -> None:
@@ -20,13 +20,13 @@ class Progress:
     """Receives stages, their steps, and remarks for the user; this one shows nothing."""
 
     def start(self, text: str, total: int, done: int = 0) -> None:
-        """A stage of `total` steps begins, of which `done` are done already; 0: not known how many."""
+        """Begin a stage of `total` steps (0: unknown), of which `done` are done already."""
 
     def step(self) -> None:
-        """One step of the stage is done."""
+        """Count one step of the stage as done."""
 
     def note(self, text: str) -> None:
-        """A remark for the user."""
+        """Receive a remark for the user."""
 
 
 LATE_S = 1.5
@@ -34,7 +34,7 @@ LATE_S = 1.5
 
 @contextlib.contextmanager
 def late(tell: Warn, text: str) -> Iterator[None]:
-    """Tell a text if the work takes longer than a moment."""
+    """Call `tell` with a text if the work inside this context takes longer than a moment."""
     timer = threading.Timer(LATE_S, tell, [text])
     timer.daemon = True
     timer.start()

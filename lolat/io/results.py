@@ -1,4 +1,4 @@
-"""Answers: their class, their JSON, and the remarks on them."""
+"""Base classes of answers, their JSON form, and remarks on answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lolat.errors import LolatError
 from lolat.parameters import in_python
 
 VERSION = 1
-"""The version of every JSON answer: one higher when a program would misread the new form as the old one."""
+"""The version of JSON answers. It rises if programs that read the old form would misread the new form."""
 
 
 class Result:
@@ -24,7 +24,7 @@ class Result:
 
     __slots__ = ()
     _view: ClassVar[Any] = None
-    """Makes tables and pictures for a notebook. They lie above this room, so `lolat.api` sets it."""
+    """Makes tables and pictures for a notebook; set by `lolat.api`, because io must not import it."""
 
     def words(self) -> str:
         """The answer in one line or two, as its `repr` shows it."""
@@ -35,31 +35,32 @@ class Result:
         return dict_of(self)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The answer as rows of a table, `pandas.DataFrame(answer.rows())`; one row if it is no table."""
+        """The answer as rows for `pandas.DataFrame(answer.rows())`; one row if it is not a table."""
         return [self.to_dict()]
 
     def frame(self) -> Any:
-        """The main columns of the answer as a pandas DataFrame, in the report's words; `rows()` has all.
+        """The main columns of the answer as a pandas DataFrame, named as in the report; `rows()` has all.
 
-        A row for each block, device, batch size or load. `device`: the name that was asked for; `profile`:
-        that of the profile which answers; `load` takes both. MissingPackageError without pandas.
+        It has a row for each block, device, batch size or load. Column `device` is the name that was asked
+        for, `profile` the name of the profile that answered; `load` takes both. MissingPackageError without
+        pandas.
         """
         return self._shown().frame(self)
 
     def report(self) -> str:
-        """The lines and tables that the command prints; of a prediction those of `lolat report`."""
+        """The text that the command prints; for a prediction the text of `lolat report`."""
         return str(self._shown().report(self))
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the answer on matplotlib axes, new ones if none are given, and return them.
+        """Draw the answer on matplotlib axes `ax` (None: new axes), and return the axes.
 
-        Blocks as bars of their causes, batch sizes and loads as curves with intervals, dollars over hours.
-        InputError for an answer without a picture, MissingPackageError without matplotlib.
+        Blocks become bars of their causes, batch sizes and loads curves with intervals, costs dollars over
+        hours. InputError for an answer without a picture, MissingPackageError without matplotlib.
         """
         return self._shown().plot(self, ax)
 
     def _repr_html_(self) -> str:
-        """The tables of the terminal, for a notebook."""
+        """The terminal's tables as HTML, for a notebook."""
         html: str = self._shown().html(self)
         return html
 
@@ -71,7 +72,7 @@ class Result:
 
 
 class Several(Result):
-    """A sequence of answers to one question, such as one for each batch size; a slice is one too."""
+    """A sequence of answers to one question, such as one for each batch size; a slice is a sequence too."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("answers",)
     answers: tuple[Any, ...]
@@ -80,7 +81,7 @@ class Several(Result):
         return self._of(self.answers[index]) if isinstance(index, slice) else self.answers[index]
 
     def __getattr__(self, name: str) -> Any:
-        """AttributeError, with the way to the attribute of each answer if they have it."""
+        """Raise AttributeError; if each answer has the attribute, the message says how to get it."""
         answers = () if name.startswith("_") or name == "answers" else self.answers
         if any(hasattr(type(one), name) or name in vars(one) for one in answers):
             own = f"several answers; expected [one.{name} for one in found]"
@@ -101,20 +102,19 @@ class Several(Result):
         return len(self.answers)
 
     def words(self) -> str:
-        """The words of each answer."""
+        """The words of all answers, one answer per line."""
         return "\n".join(answer.words() for answer in self.answers)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of each answer."""
+        """The rows of all answers."""
         return [row for answer in self.answers for row in answer.rows()]
 
 
 def keys(kind: type) -> dict[str, str]:
-    """The keys of a dataclass in JSON, each with the path of its attribute.
+    """JSON key -> path of the attribute, for the answers of a dataclass.
 
-    They are the fields, or the entries of KEYS: an attribute ("blocks"), one of an attribute
-    ("prediction.network", with the key "network"), or one with another key ("link=link_name"). A field
-    without `repr` is left out.
+    The keys are the fields with `repr`, or the entries of KEYS: an attribute ("blocks"), a nested attribute
+    ("prediction.network", whose key is "network"), or an attribute under another key ("link=link_name").
     """
     paths = getattr(kind, "KEYS", None) or [field.name for field in fields(kind) if field.repr]
     parts = [path.rpartition("=") for path in paths]
@@ -122,27 +122,27 @@ def keys(kind: type) -> dict[str, str]:
 
 
 def nested(prefix: str, *names: str) -> tuple[str, ...]:
-    """Entries of KEYS for attributes of an attribute: nested("link", "gbps") is ("link.gbps",).
+    """Entries of KEYS for nested attributes: nested("link", "gbps") is ("link.gbps",).
 
-    A name may have a key: "rate=gbps" becomes "rate=link.gbps".
+    A name may have another key in front: "rate=gbps" becomes "rate=link.gbps".
     """
     parts = [name.rpartition("=") for name in names]
     return tuple(f"{key}{sign}{prefix}.{path}" for key, sign, path in parts)
 
 
 def answers_of(found: Any) -> Sequence[Any]:
-    """The answers of `Several`, or the only one."""
+    """The answers of a `Several`, or a single answer as a tuple."""
     return getattr(found, "answers", (found,))
 
 
 def dict_of(value: Any) -> dict[str, Any]:
-    """A dataclass as plain data by `keys`, without UNSET attributes."""
+    """A dataclass as a dict with the keys of `keys`, without UNSET attributes."""
     values = {key: operator.attrgetter(path)(value) for key, path in keys(type(value)).items()}
     return {key: plain_data(one) for key, one in values.items() if one is not UNSET}
 
 
 def plain_data(value: Any) -> Any:
-    """`value` with its dataclasses and its mappings as dicts, and its sequences as lists."""
+    """`value` with dataclasses and mappings converted to dicts, and sequences to lists."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value):
@@ -157,7 +157,7 @@ def plain_data(value: Any) -> Any:
 def json_text(kind: str, answer: Mapping[str, Any]) -> str:
     """An answer as strict JSON on one line, with its schema, `lolat-KIND`, and version in front.
 
-    LolatError for a value that JSON does not have, such as a number that is not finite.
+    LolatError for a value that JSON cannot represent, such as NaN.
     """
     document = {"schema": f"lolat-{kind}", "version": VERSION, **answer}
     try:
@@ -173,7 +173,7 @@ def json_text(kind: str, answer: Mapping[str, Any]) -> str:
 
 
 class Figure:
-    """A number in a remark, of several answers their least and most; `form` writes one."""
+    """A number in a remark, or the range of this number over several answers; `form` formats a number."""
 
     def __init__(self, form: Callable[[Any], str], *values: float) -> None:
         self.form, self.ends = form, (min(values), max(values))
@@ -183,9 +183,9 @@ class Figure:
 
 
 class Remark(str):
-    """A remark on an answer, as text: a topic and, after a colon, the figures of that answer alone.
+    """A remark on an answer as text: a topic and, after a colon, figures of this answer.
 
-    Remarks with an equal `topic` on several answers are one remark.
+    On several answers, remarks with the same topic are shown as one remark.
     """
 
     topic: str
@@ -193,7 +193,7 @@ class Remark(str):
     values: dict[str, Figure | str]
 
     def __new__(cls, topic: str, template: str, **values: Figure | str) -> Self:
-        """The text "topic: template", in which `{name}` stands for a value; as it is without values."""
+        """Make the text "topic: template"; `values`, if any, replace each `{name}` in the template."""
         remark = super().__new__(
             cls, f"{topic}: {template.format(**values) if values else template}"
         )
@@ -201,22 +201,22 @@ class Remark(str):
         return remark
 
     def __getnewargs_ex__(self) -> tuple[tuple[str, str], dict[str, Figure | str]]:
-        """The arguments that make it again, for `pickle` and `copy`."""
+        """The arguments of `__new__`, for `pickle` and `copy`."""
         return (self.topic, self.template), self.values
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The words, which remarks have in common that differ in their numbers alone."""
+        """The words without numbers; equal for remarks that differ only in their numbers."""
         return self.topic, self.template, *(t for t in self.values.values() if isinstance(t, str))
 
 
 def topic(remark: str) -> str:
-    """The topic of a remark; a text without figures is its own topic."""
+    """The topic of a remark; a plain text is its own topic."""
     return remark.topic if isinstance(remark, Remark) else remark
 
 
 def in_one(remarks: Iterable[str]) -> list[str]:
-    """The remarks with those that differ in numbers alone as one: "0.91 to 0.94 times"."""
+    """Merge remarks that differ only in their numbers into one with ranges: "0.91 to 0.94 times"."""
     each: dict[Any, list[Any]] = {}
     for remark in remarks:
         each.setdefault(remark.key if isinstance(remark, Remark) else remark, []).append(remark)
@@ -224,7 +224,7 @@ def in_one(remarks: Iterable[str]) -> list[str]:
 
 
 def _ranged(alike: Sequence[Remark]) -> Remark:
-    """The remark on several answers, with the range of each number."""
+    """One remark for several that differ only in numbers, with the range of each number."""
     values = dict(alike[0].values)
     for name, value in values.items():
         if isinstance(value, Figure):

@@ -1,8 +1,8 @@
-"""The reader of tables: a CSV file, gzipped or not, read whole or refused with one line.
+"""Reads CSV tables, gzipped or not; a table with a fault is refused with one line.
 
-Cells lie between commas, or between tabs if the names of the first line do.
-Every row has as many cells as the first line has names, quotes are closed, text is UTF-8, columns have
-different names. A message on a cell names file, line, column, the cell and the expected value.
+Cells are separated by commas, or by tabs if the first line is. Every row must have as many cells as the
+first line, quotes must be closed, text must be UTF-8, and names of columns must differ. A message on a cell
+names file, line, column, the cell and the expected value.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from lolat.io.progress import Warn
 from lolat.units import as_number, did_you_mean, plain, shortened
 
 MOST_WHOLE = 2**53
-"""The largest whole number of a cell: the last one that a float holds exactly."""
+"""The largest whole number in a cell: above it a float is not exact."""
 ABOVE_ZERO = LEAST
-"""The least number of a cell that must be above 0."""
+"""The lower limit for a cell that must be above 0."""
 SHORTEST_MS, LONGEST_MS = 1e-6, 1e12
-"""A nanosecond to thirty years."""
+"""Limits of a time in ms: a nanosecond and thirty years."""
 EXPECTED_MS = f"a time above 0, in milliseconds ({SHORTEST_MS:g} to {LONGEST_MS:g})"
 OTHER_NAMES = {"gpu": "device", "fp16_tflops": "half_tflops"}
-"""Name of a column in other tables -> its name here, for hints."""
+"""Column name in other tables -> our name, for hints."""
 _GZIP = b"\x1f\x8b"
 _FIRST_LINE = re.compile(r"(?:[ \t]*(?:#[^\r\n]*)?[\r\n]+)*([^\r\n]*)")
-"""The names, after empty lines and comments."""
+"""Matches the first line, with the names, after empty lines and comments."""
 
 
 @dataclass
 class Table:
-    """The cells of a file by column, and its text, `content`; it notes which columns are read.
+    """The cells of a table by column; it records which columns are read.
 
-    `header`: the cells of the first line; `names`: the columns' names by `column_name`; `lines`: the line
-    that each row ends in; `expected`: for messages; `used`: the columns that were read so far, in
-    this table and in those made from it.
+    `content`: the text of the file; `header`: the cells of the first line; `names`: the columns' normalized
+    names (`column_name`); `lines`: the line number at which each row ends; `expected`: the expected table,
+    for messages; `used`: the columns read so far, in this table and in tables made from it.
     """
 
     source: str
@@ -62,18 +62,18 @@ class Table:
         return map(self.row, range(len(self)))
 
     def row(self, index: int) -> Row:
-        """One row, from 0."""
+        """The row with an index from 0."""
         cells = (column[index].strip() for column in self.columns)
         return Row(self, index, dict(zip(self.names, cells, strict=True)))
 
     def cells(self, column: str) -> list[str]:
-        """The cells of a column without spaces around them; none if there is no such column."""
+        """The cells of a column without surrounding spaces; [] if there is no such column."""
         self.mark_read(column)
         at = self.names.index(column) if column in self.names else len(self.names)
         return [cell.strip() for cells in self.columns[at : at + 1] for cell in cells]
 
     def by(self, column: str) -> dict[str, Row]:
-        """The rows by their cell in a column; InputError for a cell that two rows have."""
+        """Cell in a column -> row; InputError if two rows have the same cell."""
         rows: dict[str, Row] = {}
         for row in self:
             if (first := rows.setdefault(row[column], row)) is not row:
@@ -83,7 +83,7 @@ class Table:
         return rows
 
     def require(self, columns: Sequence[str], rows: str | None = None) -> None:
-        """InputError unless the table has the `columns`, and a row if `rows` names its content."""
+        """Raise InputError unless the table has `columns` and, if `rows` names their content, rows."""
         if missing := [name for name in columns if column_name(name) not in self.names]:
             noun = "columns" if missing[1:] else "column"
             raise InputError(
@@ -93,16 +93,16 @@ class Table:
             raise InputError(f"{self.source} has no rows; expected one per {rows}")
 
     def mark_read(self, *columns: str) -> None:
-        """Count columns as read, though nobody read their cells."""
+        """Mark columns as read without reading their cells."""
         self.used.update(columns)
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """The columns that nobody has read yet."""
+        """The columns that have not been read yet."""
         return tuple(name for name in self.names if name and name not in self.used)
 
     def say_unread(self, warn: Warn) -> None:
-        """Name the columns that nobody has read: their cells change nothing; and what they resemble."""
+        """Warn of columns that were not read, so change nothing, and name similar columns."""
         lacks = {name: name for name in sorted(self.used.difference(["", *self.names]))}
         other = {n: {n: name} for n, name in OTHER_NAMES.items() if name in lacks}
         hints = ((n, did_you_mean(n, other.get(n, lacks), "")) for n in self.unread)
@@ -111,20 +111,20 @@ class Table:
             warn(f"{self.source}: columns that are not read: {shortened(unread)}")
 
     def with_column(self, name: str, values: Iterable[str]) -> str:
-        """The table as CSV text with a new last column, which replaces a column of that name."""
+        """The table as CSV text with a new last column, in place of any column of the same name."""
         others = [i for i, n in enumerate(self.names) if n != name]
         header = [*(self.header[i] for i in others), name]
         return to_csv(header, zip(*(self.columns[i] for i in others), values, strict=True))
 
 
 def say_unread(rows: Iterable[Row], warn: Warn) -> None:
-    """Name the columns of the rows' tables that nobody has read."""
+    """Warn of the columns in the rows' tables that have not been read."""
     for table in {row.table.source: row.table for row in rows}.values():
         table.say_unread(warn)
 
 
 class Row(Mapping[str, str]):
-    """A row of a table: its cells by the column's name, without spaces around them."""
+    """A row of a table: column name -> cell without surrounding spaces."""
 
     def __init__(self, table: Table, index: int, cells: dict[str, str]) -> None:
         self.table, self._index, self._cells = table, index, cells
@@ -141,7 +141,7 @@ class Row(Mapping[str, str]):
 
     @property
     def line(self) -> int:
-        """The line of the file that the row ends in."""
+        """The line number at which the row ends in the file."""
         return self.table.lines[self._index]
 
     @property
@@ -158,10 +158,10 @@ class Row(Mapping[str, str]):
         self, column: str, least: float = -MOST, most: float = MOST, expected: str = "a number",
         default: float | None = None,
     ) -> float:  # fmt: skip
-        """The number in a cell, within `least` and `most`; `default` for an empty or absent one.
+        """The number in a cell, from `least` to `most`; `default` for an empty or missing cell.
 
-        A number has digits, a point and an exponent alone. InputError for any other text, a number outside,
-        or one beyond the sizes of anything real.
+        A number may have digits, a sign, a point and an exponent. InputError for any other text, and for a
+        number outside the limits.
         """
         text = self.get(column, "")
         if not text and default is not None:
@@ -177,7 +177,7 @@ class Row(Mapping[str, str]):
         self, column: str, least: int = 1, most: int = MOST_WHOLE, expected: str = "",
         default: int | None = None,
     ) -> int:  # fmt: skip
-        """The whole number in a cell, maybe written as 1e6; errors: see `number`."""
+        """The whole number in a cell; 1e6 is one too. Errors: see `number`."""
         expected = expected or f"a whole number from {least}"
         if not self.get(column) and default is not None:
             return default
@@ -197,14 +197,14 @@ class Row(Mapping[str, str]):
         return word
 
     def wrong(self, column: str, expected: str) -> InputError:
-        """The error for a cell that is not as `expected`."""
+        """The error for a wrong cell; `expected`: the expected value, in words."""
         given = "no column of the table"
         if column in self._cells:
             given = repr(shortened(self._cells[column])) if self._cells[column] else "empty"
         return self.refused(f"{column} is {given}; expected {expected}", column)
 
     def refused(self, why: str, column: str = "") -> InputError:
-        """The error for a row that cannot be used; its data: `where`, `why`, the `column` at fault."""
+        """The error for a row that cannot be used, with the data `where`, `why` and `column`."""
         where = self.where
         return InputError(f"{where}: {why}", where=where, why=why, column=column)
 
@@ -212,11 +212,12 @@ class Row(Mapping[str, str]):
 def read_table(
     path: str | Path, required: Sequence[str] = (), expected: str = "", rows: str | None = None
 ) -> Table:
-    """The cells of a CSV file whose columns include `required` (in lower case).
+    """Read a CSV file whose columns must include `required` (in lower case).
 
-    `expected`: for messages, "expected a CSV table with the columns ..." by default; `rows`: the content of
-    a row ("measured block") if at least one is needed. InputError if it cannot be read, is no table or
-    empty, a row has another width, a column is there twice, or one is missing.
+    `expected`: the expected file, for messages, by default "expected a CSV table with the columns ...";
+    `rows`: the content of a row ("measured block") if at least one row is required. InputError if the file
+    cannot be read, is empty or not a table, a row has another number of cells, or a column is missing or
+    there twice.
     """
     source = plain(str(path))
     named = f" with the columns {','.join(required)}" if required else ""
@@ -237,7 +238,7 @@ def parse_table(
 ) -> Table:  # fmt: skip
     """Parse the text of a table; `source`: its name in messages. See `read_table`.
 
-    Comments, from # on, may stand before the first line.
+    Comment lines, which begin with #, may precede the first line.
     """
     first = _FIRST_LINE.match(content)
     assert first is not None
@@ -285,11 +286,11 @@ def to_csv(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def is_table(path: str | Path) -> bool:
-    """True if a file is a table by its name."""
+    """True if a file's name is that of a table."""
     return str(path).lower().endswith((".csv", ".csv.gz", ".tsv"))
 
 
 class _Lines(list[str]):
-    """A list of lines that csv.writer takes for a file."""
+    """A list of lines that csv.writer can write to as a file."""
 
     write = list.append

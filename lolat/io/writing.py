@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, with one plain line on failure."""
+"""Writes files completely or not at all; a failure is one plain line."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _MISTAKES = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
     errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL,
 }  # fmt: skip
-"""Errors of the system that another file name avoids; others, such as a full disk, are the machine's."""
+"""System errors that another file name avoids; other errors, such as a full disk, are not the user's."""
 
 
 def write_bytes(path: AnyPath, content: bytes) -> None:
-    """Write `content` to `path` in one step, with its parent folders; a file keeps its permissions.
+    """Write `content` to `path` atomically; makes parent folders, keeps an existing file's permissions.
 
-    Readers see the old file or the new one, never a part, even if the process is killed. A link is followed
-    and stays a link. InputError if `path` cannot be written (no permission, a folder, a wrong name),
-    LolatError if the disk is full or fails.
+    Readers see the old or the new file, never a part of it, even if the process is killed. A link is
+    followed and stays a link. InputError if `path` cannot be written (no permission, a folder, a wrong
+    name), LolatError if the disk is full or fails.
     """
     try:
         target = os.path.realpath(path)
@@ -52,21 +52,21 @@ def write_bytes(path: AnyPath, content: bytes) -> None:
 
 
 def write_text(path: AnyPath, text: str) -> None:
-    """Write `text`, in UTF-8, to `path` as `write_bytes` does; compressed if its name ends in .gz."""
+    """Write `text` in UTF-8 to `path` by `write_bytes`; compressed if the name ends in .gz."""
     write_bytes(path, encoded(path, text))
 
 
 def encoded(path: AnyPath, text: str) -> bytes:
-    """The bytes of `text`, in UTF-8, in the file `path`: compressed if its name ends in .gz."""
+    """The bytes of `text` in UTF-8 for the file `path`: compressed if the name ends in .gz."""
     content = text.encode()
     is_compressed = os.fspath(path).lower().endswith(".gz")
     return gzip.compress(content, mtime=0) if is_compressed else content
 
 
 def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -> None:
-    """Raise InputError, before minutes of work, if the file of an argument cannot be written.
+    """Raise InputError, before minutes of work, if the output file of an argument cannot be written.
 
-    `path`: None if no file is given; `make_folder`: make its folder, which otherwise must exist.
+    `path`: None if the argument is not given; `make_folder`: make the folder, which otherwise must exist.
     """
     if path is None:
         return
@@ -92,10 +92,10 @@ def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -
 def check_inputs_stay(
     outputs: Mapping[str, AnyPath | None], inputs: Iterable[AnyPath], renews: bool = False
 ) -> None:
-    """Raise InputError if an output would be written over a file that is read, or over another output.
+    """Raise InputError if an output would overwrite an input file or another output.
 
-    `outputs`: name of an argument -> file, None if not given; `inputs`: what is read; texts that are no
-    file are passed over. `renews`: True if a JSON file may be written over itself.
+    `outputs`: argument -> file, None if not given; `inputs`: the inputs, of which texts that are no files
+    are ignored. `renews`: True if a JSON file may be overwritten by its new version.
     """
     read = {os.path.realpath(path) for path in inputs if os.path.isfile(path)}
     for name, path in outputs.items():
@@ -111,7 +111,7 @@ def check_inputs_stay(
 
 
 def check_kind(path: AnyPath, argument: str, read: Callable[[str], object]) -> None:
-    """Raise InputError if the file of an argument exists and holds something of another kind.
+    """Raise InputError if the file of an argument exists and is of another kind.
 
     `read`: reads a file of this kind, and raises LolatError for one of another kind.
     """
@@ -124,7 +124,7 @@ def check_kind(path: AnyPath, argument: str, read: Callable[[str], object]) -> N
 
 
 def _check_target(target: str) -> int | None:
-    """The mode of an existing file, or None; OSError if its kind or permissions forbid replacing it."""
+    """The permissions of an existing file, or None; OSError if the file must not be replaced."""
     try:
         mode = os.stat(target).st_mode
     except FileNotFoundError:
@@ -140,7 +140,7 @@ def _check_target(target: str) -> int | None:
 
 
 def not_written(error: OSError | ValueError, source: str) -> LolatError:
-    """The error of a file that was not written."""
+    """The error for a file that could not be written."""
     kind: type[LolatError] = LolatError
     words = (
         f"not written ({reason_of(error)}); the former file is unchanged: fix that and run it again"
