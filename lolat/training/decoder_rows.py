@@ -1,4 +1,4 @@
-"""Reads runs of training decoders, as tables have them, and fits the level of a device to them."""
+"""Reads runs of training decoders from tables, and fits the level of a device to them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ RUNS = (
 )
 RUN_COLUMNS = ("model", "gpus", "sequence_length", "micro_batch_size", "tokens_per_s_per_gpu")
 OF_STEPS = "network,batch_size,sequence_length,gpus,gradient_accumulation,precision,optimizer,samples_per_s"
-"""Columns that a run of a network that is no decoder has in a table of networks (`lolat.tables.networks`).
-"""
+"""Columns for a run of a network, not a decoder, in a table of networks (`lolat.tables.networks`)."""
 HALVES = ("amp", "bf16")
 WORDS: dict[str, dict[str, str]] = {
     "precision": {"": "amp", "amp_bf16": "amp", "amp": "amp", "bf16": "bf16",
@@ -48,19 +47,21 @@ WORDS: dict[str, dict[str, str]] = {
                                  "true": "full"},
     "launch": {**{name: name for name in LAUNCHES}, "": EAGER},
 }  # fmt: skip
-"""Column -> the words in it, those of llm-foundry among them, by their meaning."""
+"""Column -> (word in the column, also as llm-foundry writes it -> its value here)."""
 SPLIT = ("tensor_parallel", "tensor_parallel_size", "tp", "pipeline_parallel", "pipeline_parallel_size",
          "pp", "context_parallel", "expert_parallel")  # fmt: skip
-"""Columns of parallelism that is not predicted: all must be 1."""
+"""Columns of parallelism that is not predicted: all values must be 1."""
 CLUSTER_GBPS = {"NVLink 3": 100.0}
-"""Link inside a machine -> Gbit/s of each GPU's network in its cluster, if a row does not state it; for
-others USUAL_GBPS, InfiniBand."""
+"""Link inside a machine -> Gbit/s for each GPU, assumed between machines if a row states none; other links:
+USUAL_GBPS (InfiniBand)."""
 USUAL_GBPS = 400.0
 
 
 @dataclass(frozen=True)
 class TrainedRow:
-    """A run, whose iteration of `batches` micro-batches `step` takes `ms` on `parallel` GPUs."""
+    """A timed run: `ms` of an iteration of `batches` micro-batches, each of them a `step`, on the GPUs
+    `parallel`.
+    """
 
     step: DecoderStep
     parallel: Parallel
@@ -69,7 +70,7 @@ class TrainedRow:
     row: Row
 
     def check_memory(self, gib: float) -> None:
-        """Raise InputError if the run needs much more memory than a card of so many GiB has."""
+        """Raise InputError if the run needs much more memory than a card of `gib` GiB has."""
         needed = sum(self.step.memory(self.parallel, self.batches)[1].values()) / GIB
         if needed > OTHER_GPU * gib:
             raise InputError(
@@ -79,7 +80,7 @@ class TrainedRow:
             )
 
     def predicted_ms(self, gpu: GPU, constants: Constants = CONSTANTS) -> float:
-        """Predict the ms of an iteration by the kernels alone."""
+        """Predict the ms of an iteration from the kernels alone, without a fitted level."""
         parts = self.step.iteration_ms(gpu, self.parallel, self.batches, constants)
         return sum(ms for name, ms in parts.items() if name != "hidden")
 
@@ -91,10 +92,10 @@ def read_runs(
     devices: Collection[str] = (),
     argument: str = "name",
 ) -> tuple[list[TrainedRow], list[tuple[Row, LolatError]]]:
-    """Read the runs of devices in a table, and rows that are not predicted, each with the reason.
+    """Read a table; return (the runs of these devices, [(row that is not predicted, the reason)]).
 
-    `hardware`: the device's; `gib`: memory of a GPU; `devices`, `argument`: see `rows_of_devices`.
-    InputError names a cell that is wrong.
+    `hardware`: of the device; `gib`: memory of a GPU; `devices`, `argument`: see `rows_of_devices`.
+    InputError names a wrong cell.
     """
     found, refused = list[TrainedRow](), list[tuple[Row, LolatError]]()
     for row in rows_of_devices(read_table(path, RUN_COLUMNS, RUNS), devices, argument):
@@ -143,7 +144,7 @@ def _run_of(row: Row, folder: Path, hardware: Hardware) -> TrainedRow:
 
 
 def row_link(hardware: Hardware, gpus: int, gbps: float) -> Link | None:
-    """The link of the GPUs of a run; `gbps`: Gbit/s of each if the row states it, else 0."""
+    """The link between the GPUs of a run; `gbps`: Gbit/s for each GPU, 0 if the row does not state it."""
     within, machine = hardware.link, hardware.machine
     if gpus > machine and not gbps:
         gbps = min(CLUSTER_GBPS.get(within.name or "", USUAL_GBPS), within.gbps)
@@ -162,9 +163,9 @@ def _word(row: Row, column: str) -> str:
 
 
 def level_of(section: ServingSection, rows: Sequence[TrainedRow]) -> tuple[ServingSection, str]:
-    """Set the level of a section by own runs; return the section, and a sentence on the errors.
+    """Fit the level of a section to the user's runs; return (the section, a sentence on the errors).
 
-    InputError if the rows cannot be those of this GPU.
+    InputError if the rows cannot come from this GPU.
     """
     gpu = GPU(section)
     off = np.log([row.ms / row.predicted_ms(gpu) for row in rows])

@@ -35,14 +35,14 @@ from lolat.training.run import TrainingRun
 
 EPOCH_COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")
 EPOCH_TERMS = ("ops", "flat_norms", "flops", "elements", "update", "steps")
-"""An iteration's time depends on operations, normalizations of tensors without positions (many operations
-each in TensorFlow), multiply-accumulates, elements moved, elements that the update moves, and a
-constant."""
+"""The counts that an iteration's time depends on: operations, normalizations of tensors without positions
+(many operations each in TensorFlow), multiply-accumulates, elements moved, elements that the update moves,
+and iterations (a constant each)."""
 EpochCoefficients: Any = msgspec.defstruct(
     "EpochCoefficients", [(term, NotNegative) for term in EPOCH_TERMS]
 )
 ReadNetwork = Callable[[str, int | None], Graph]
-"""NETWORK and its size, None for its usual one -> its graph."""
+"""A function of (NETWORK, its input size or None for the default) that returns the graph."""
 BALANCE = 800.0  # multiply-accumulates in the time of moving an element, more than on any device
 
 
@@ -50,9 +50,9 @@ class EpochSection(msgspec.Struct):
     """The section `epochs` of a device file.
 
     `residuals`: log(measured / predicted) of networks held out of the fit. `optimizers`, `kinds`:
-    optimizers and kinds of operations of the timed epochs. `mode`: the execution mode; None if the table
-    does not say (float32 is assumed). `batch_sizes`, `inputs`: the smallest and the largest batch, and
-    numbers of elements of a sample.
+    optimizers and kinds of operation in the timed epochs. `mode`: the execution mode; None if the table
+    does not say it (float32 is assumed). `batch_sizes`: the smallest and the largest batch; `inputs`: the
+    smallest and the largest number of elements of a sample.
     """
 
     coefficients_ms: EpochCoefficients
@@ -65,15 +65,15 @@ class EpochSection(msgspec.Struct):
 
 
 def input_elements(graph: Graph) -> int:
-    """Elements of a sample."""
+    """Number of elements in the inputs of a sample."""
     return sum(graph.tensors[t].elements(1) for t in graph.inputs)
 
 
 def pass_counts(graph: Graph, batch_size: int) -> np.ndarray:
-    """(4,) the first four EPOCH_TERMS of a forward pass.
+    """(4,) the first four EPOCH_TERMS of both passes, counted as one forward pass.
 
-    Both passes together have three products of each kernel. An operation with fewer (in a frozen part) or
-    more (computed again) counts in proportion.
+    Both passes together run three products for each kernel. An operation that runs fewer (in a frozen part)
+    or more (computed again) counts in proportion.
     """
     back, again = shares(graph)
     rows = pass_rows(graph, batch_size) * ((1 + again + 2 * back) / 3)[:, None]
@@ -95,20 +95,20 @@ class EpochTraining(TrainingPredictor):
     """Predicts an iteration by a formula of the network's counts; `coefficients`: (EPOCH_TERMS,) ms."""
 
     def __init__(self, file: DeviceFile, source: str) -> None:
-        """Read the section of a device's file; ModelFileError if it is damaged."""
+        """Read the section `epochs` of a device file; ModelFileError if it is damaged."""
         self.file = file
         self.section = converted(file.epochs, EpochSection, source, "$.epochs")
         self.coefficients = np.array(msgspec.structs.astuple(self.section.coefficients_ms))
 
     @property
     def mode(self) -> Mode | None:
-        """See `TrainingPredictor`."""
+        """The execution mode of the timed epochs; None if the table does not say it."""
         return self.section.mode
 
     def batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
-        """See `TrainingPredictor`; one number has the time of both passes.
+        """See `TrainingPredictor`; the times of both passes are only known together.
 
-        Widths and depths outside the table are not noticed.
+        Widths and depths outside those of the timed networks give no warning.
         """
         row = epoch_row(graph, batch_size, batch_size, optimizer)
         *passes, update, step = (row * self.coefficients).tolist()
@@ -131,7 +131,7 @@ class EpochTraining(TrainingPredictor):
         )  # fmt: skip
 
     def _beyond(self, graph: Graph, batch_size: int) -> Iterator[str]:
-        """Yield remarks on a question that no timed epoch answers."""
+        """Yield remarks on batches, samples or frozen parts outside the range of the timed epochs."""
         size = input_elements(graph)
         for what, asked, timed in (
             (f"a batch of {batch_size:,}", batch_size, self.section.batch_sizes),
@@ -151,8 +151,8 @@ def epochs_document(
 ) -> dict[str, Any]:
     """Make a device file from a CSV table with EPOCH_COLUMNS and a row for each timed epoch.
 
-    Equal rows count once. `read`: NETWORK and its size -> Graph, called once for each. InputError for too
-    few rows, and, with its line, for a row that is wrong or has another execution mode than the first.
+    Equal rows count once. `read` is called once for each network and size. InputError for too few rows, a
+    wrong row, or a row in another execution mode than the first.
     """
     table = read_table(path, EPOCH_COLUMNS, rows="timed epoch")
     table = rows_of_devices(table, [device] if device else ())
@@ -188,7 +188,9 @@ def epochs_document(
 def _timed_epochs(
     table: Table, read: ReadNetwork
 ) -> tuple[list[dict[str, Any]], list[np.ndarray], dict[tuple[str, int | None], Graph], Mode]:
-    """A table's distinct points, their (EPOCH_TERMS,) rows, the graphs, and the mode."""
+    """(distinct points of a table, their (EPOCH_TERMS,) rows, graphs by network and size, the execution
+    mode).
+    """
     points: list[dict[str, Any]] = []
     rows, graphs, first = [], dict[tuple[str, int | None], Graph](), None
     for row in table:
@@ -220,7 +222,7 @@ def _timed_epochs(
 def fit_terms(
     rows: np.ndarray, times_ms: np.ndarray, networks: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fit (EPOCH_TERMS,) coefficients in ms; return log(measured / predicted) of held-out rows too.
+    """Fit; return ((EPOCH_TERMS,) coefficients in ms, (epochs,) log(measured / predicted) when held out).
 
     `rows`: (epochs, EPOCH_TERMS) counts; `networks`: (epochs,) names; each network is held out whole.
     """

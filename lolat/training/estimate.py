@@ -1,14 +1,15 @@
 """Estimates training on a device where only inference was measured.
 
-ForwardTraining has only latencies. A backward pass multiplies twice as much as its forward pass, for the
-gradients of the inputs and of the weights. A normalization computes the statistics of its batch in
-training, and its backward pass has many steps. So with n, the fraction of all moved elements that
-normalizations move (`pass_rows`):
+ForwardTraining knows only latencies. A backward pass has twice the products of its forward pass, for the
+gradients of the inputs and of the weights. In training a normalization computes the statistics of its
+batch, and its backward pass has many steps. Let n be the fraction of all moved elements that normalizations
+move (`pass_rows`). Then
 
     forward  = (a + b n) latency,  backward = (c + d n) latency,
     update   = parameters x accesses x time of an element
 
-EstimatedTraining has a formula of operations, which predicts each step of both passes (`lolat.graph.work`).
+EstimatedTraining has a formula for operations, which predicts each step of both passes
+(`lolat.graph.work`).
 """
 
 from __future__ import annotations
@@ -71,43 +72,47 @@ RATIOS: Mapping[str, Ratios] = {
     "epyc-2t-torch": (1.05, 1.8, 2.02, 1.24),
     "rtx-3090-amp": (1.26, 0.55, 1.49, 0.6),
 }
-"""Forward and backward time over the inference latency: a constant and a slope each (a, b, c, d above).
+"""Device -> (a, b, c, d) of the formulas above: ratios of forward and backward time to the inference
+latency.
 
-benchmarks/training_estimate.py prints them for the bundled devices that know both inference and training,
-over the 53 networks of benchmarks/zoo at two batch sizes. A fourth device is left out: its training steps
-are from an older PyTorch than its latencies."""
+benchmarks/training_estimate.py prints them for the bundled devices with measurements of both inference and
+training, over the 53 networks of benchmarks/zoo at two batch sizes. A fourth device is left out, because
+its training steps come from an older PyTorch than its latencies."""
 RATIO_ERRORS = (
     0.018, 0.028, 0.041, 0.059, 0.074, 0.085, 0.094, 0.095, 0.102, 0.109, 0.127, 0.149, 0.15, 0.161, 0.165,
     0.173, 0.183, 0.19, 0.196, 0.206, 0.211, 0.218, 0.221, 0.226, 0.234, 0.247, 0.268, 0.294, 0.324, 0.344,
     0.375, 0.437, 0.495, 0.535, 0.557, 0.592, 0.61, 0.626, 0.669,
 )  # fmt: skip
-"""Quantiles of |log(training / estimate)|, each device estimated by the ratios of the other two; each
-quantile is the largest of the three devices. The same command prints them."""
+"""Quantiles of |log(measured / estimated)|, where each device is estimated by the ratios of the other two;
+each quantile is the largest of the three devices. benchmarks/training_estimate.py prints them."""
 MOVING_TERMS = ("pair_elements", "weights", "traffic", "inp", "acts")
-"""Terms of a formula whose unit is a moved element; the first one that a device has counts."""
+"""Terms of a formula whose unit is a moved element; the first that a device has is the time of an
+element."""
 NEAR_BATCH, NEAR_SPREAD = 4.0, 0.09
-"""Ratio of two batch sizes of a network, and the standard deviation of the difference of their log errors:
-21 pairs on an H100 in half precision differ by 0.07 at the median, by 0.15 at 90 % (inference;
-benchmarks/h100/networks.csv)."""
+"""Two batch sizes of a network whose ratio is at most NEAR_BATCH have log errors whose difference has the
+standard deviation NEAR_SPREAD: 21 pairs on an H100 in half precision differ by 0.07 at the median, by 0.15
+at 90 % (inference; benchmarks/h100/networks.csv)."""
 MACS_PER_ELEMENT = 10.0
-"""Multiply-accumulates in the time of moving an element; CPUs and GPUs have the same order (an H200 with
-30 TMAC/s and 4.8 TB/s: 25; a core with 50 GMAC/s and 20 GB/s: 10)."""
+"""Multiply-accumulates that take as long as moving an element. CPUs and GPUs have the same order of
+magnitude (an H200 with 30 TMAC/s and 4.8 TB/s: 25; a core with 50 GMAC/s and 20 GB/s: 10)."""
 
 
 class ForwardTraining(TrainingPredictor):
-    """Training estimated from latencies of inference, for every optimizer."""
+    """Estimates training from latencies of inference, for every optimizer."""
 
     def __init__(
         self, file: DeviceFile, source: str, known: Collection[Ratios] = RATIOS.values()
     ) -> None:
-        """Take a device's file with latencies, and the median of `known`, the ratios of devices."""
+        """`file`: a device file with latencies; `known`: the ratios of devices, whose median is used."""
         self.file = file
         self.command = how_to_add(file, source, OF_TRAINING)
         self.latency = Device(file, source)
         self.ratios = np.median(list(known), axis=0).tolist()
 
     def batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
-        """See `TrainingPredictor`; a block's latency is divided among its operations by their work."""
+        """See `TrainingPredictor`; a block's latency is divided among its operations in proportion to their
+        work.
+        """
         prediction = predict(self.latency, graph, Question(batch_size))
         forward, forward_norms, backward, backward_norms = self.ratios
         work, norms = operation_work(graph, batch_size)
@@ -143,7 +148,7 @@ class ForwardTraining(TrainingPredictor):
 
 
 def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """(operations,) work in elements, and (operations,) the share of it in normalizations."""
+    """((operations,) work in elements, (operations,) the part of n (see above) in each operation)."""
     terms = dict(zip(PASS_TERMS, pass_rows(graph, batch_size).T, strict=True))
     elements = terms["acts"] + terms["inp"] + terms["traffic"]
     work = terms["flops"] / MACS_PER_ELEMENT + elements
@@ -154,14 +159,14 @@ def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarra
 
 
 class EstimatedTraining(TrainingPredictor):
-    """Training by the formula of a device that was fitted to tables, for every optimizer.
+    """Estimates training by the formula for operations of a device fitted to tables, for every optimizer.
 
     An update is one step that moves the elements that the optimizer reads and writes, less the elements of
-    the update that the measured training steps include.
+    an update that the measured training steps already include.
     """
 
     def __init__(self, file: DeviceFile) -> None:
-        """Take a device's file with the predictor "kernels"."""
+        """`file`: a device file with the predictor "kernels"."""
         self.file, self.latency = file, Device(file)
         formula = file.kernels
         trained = file.formulas.get(TrainingSteps.name, formula)
@@ -209,7 +214,9 @@ class EstimatedTraining(TrainingPredictor):
         )
 
     def _passes(self, graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-        """(operations,) ms of the forward and the backward pass, by the formula alone."""
+        """((operations,) ms of the forward pass, (operations,) ms of the backward pass), by the formula
+        alone.
+        """
         steps, _ = self._steps(graph, batch_size)
         number, back = len(graph.operations), steps.backward
         forward = np.bincount(steps.operation, steps.ms * ~back, number)
@@ -217,13 +224,15 @@ class EstimatedTraining(TrainingPredictor):
         return forward, backward + shares(graph)[1] * forward
 
     def key(self, graph: Graph) -> str:
-        """A key that is equal for steps of the same work in the same execution mode."""
+        """A key that is equal for training steps with the same work in the same execution mode."""
         mode = self.mode or DEFAULT_MODE
         work, again = work_of(graph, 1, replace(mode, training=True)), shares(graph)[1].sum()
         return f"{mode}: {work.macs.sum():.9g} {work.bytes.sum():.9g} {len(work.kind)} {again:g}"
 
     def _own(self, graph: Graph, batch_size: int) -> list[float]:
-        """Return log(measured / predicted) of a user's steps of this network, of nearly this batch size."""
+        """log(measured / predicted) of the user's steps of this network with similar batch sizes
+        (NEAR_BATCH).
+        """
         steps = self.formula.own_steps
         key = self.key(graph) if steps else ""
         return [
@@ -301,7 +310,7 @@ class EstimatedTraining(TrainingPredictor):
         return max(half, steps.host_half * normal_quantile(coverage) / FACTOR_QUANTILE)
 
     def _extrapolation(self, graph: Graph, batch_size: int) -> Extrapolation:
-        """The part of an iteration outside the measured range, judged by inference."""
+        """The part of an iteration outside the measured range, judged by that of inference."""
         if not self.formula.measured:
             return Extrapolation(unlike=1.0, remarks=(NOTHING_MEASURED,))
         share = sum(self._steps(graph, batch_size)[1].values())
@@ -322,7 +331,9 @@ class EstimatedTraining(TrainingPredictor):
     def _steps(
         self, graph: Graph, batch_size: int, training: bool = True
     ) -> tuple[Steps, Mapping[str, float]]:
-        """The steps of both passes, or of inference; and the shares of untimed classes."""
+        """Two parts: the steps of both passes (not `training`: of inference), and {untimed class: its share
+        of the time}.
+        """
         known, asked = self._known_of(graph), (batch_size, training)
         if asked not in known:
             formula = self.trained if training else self.formula
@@ -333,7 +344,7 @@ class EstimatedTraining(TrainingPredictor):
         return found
 
     def _known_of(self, graph: Graph) -> dict[tuple[int, bool | Optimizer], Any]:
-        """The cache of the last graph, which an answer needs several times."""
+        """The cache of results for a graph; only the last graph is kept."""
         if self._last[0] is not graph:
             self._last = graph, {}
         return self._last[1]

@@ -1,4 +1,4 @@
-"""The rows of a comparison of trainings: their order, those that are shown, and the best of them."""
+"""The rows of a comparison of trainings: their order, which rows are shown, and the best row."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from lolat.training.compare import Costs
 from lolat.training.cost import NEARLY, CostRow
 
 NOTICED = 0.0005
-"""Least saving of a larger update that gets a remark: printed as 0.1 %."""
+"""A larger update gets a remark if it saves at least this share of the price: printed as 0.1 %."""
 MOST_ROWS = 20
-"""Most rows of a table that shows all."""
+"""A table of at most so many rows shows all of them."""
 FEW_ROWS = 12
-"""Most rows of a table that shows expensive ones."""
+"""A table of at most so many rows shows expensive rows too."""
 DEAR = 2.0
 """Factor over the cheapest row above which a row is expensive (`dear`)."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The rows that are shown, and the numbers of others.
+    """The rows that are shown, and the numbers of hidden rows by reason.
 
-    `less`: number of rows with less data than their device's best, if the limits decide the amount of data;
-    `beaten`: number of rows that are slower and more expensive than another and not the cheapest of their
-    device; `dear`: number of beaten rows that are the cheapest of their device, but expensive (DEAR);
-    `costly`: devices of the `dear` rows without a row that is shown; `beyond`: number of rows beyond the
-    limits; `lost`: devices with no other rows.
+    `less`: rows with less data than the best row of their device, if the limits decide the amount of data.
+    `beaten`: rows that another row beats in both time and price, and that are not the cheapest of their
+    device. `dear`: beaten rows that are the cheapest of their device, but expensive (DEAR); `costly`: the
+    devices of these rows that have no shown row. `beyond`: rows beyond the limits; `lost`: devices all of
+    whose rows are beyond the limits.
     """
 
     shown: Sequence[CostRow]
@@ -43,7 +43,9 @@ class Listing:
 
 
 def ranked(costs: Costs) -> list[CostRow]:
-    """The rows that fit: those with the most data, else the cheapest, else the fastest first."""
+    """The rows that fit, sorted: the most data first; without limits on data the cheapest, else the
+    fastest.
+    """
     rows = [row for c in costs.answers for row in c.option_rows if c.fits is not False]
 
     def order(row: CostRow) -> tuple[float, ...]:
@@ -56,11 +58,11 @@ def ranked(costs: Costs) -> list[CostRow]:
 
 
 def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
-    """Choose the rows to show, all up to MOST_ROWS of them.
+    """Choose the rows to show: all if there are at most MOST_ROWS.
 
-    From more rows these are shown: rows that no other beats in both time and price; the cheapest row of
-    each device, among more than FEW_ROWS only if it is not expensive; the best of the rows beyond the
-    limits. If the limits decide the amount of data, each device shows the row with the most.
+    Otherwise these rows are shown: rows that no other row beats in both time and price; the cheapest row of
+    each device (of more than FEW_ROWS, only if it is not expensive); the best of the rows beyond the
+    limits. If the limits decide the amount of data, each device shows only its row with the most data.
     """
     if len(rows) > MOST_ROWS and not costs.frontier and rows[0].option.data_within_limits:
         most = {row.cost.card: row for row in reversed(rows)}
@@ -94,16 +96,14 @@ def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
 
 
 def best_row(costs: Costs) -> CostRow | None:
-    """The row that a comparison is named after: the cheapest, without prices the fastest; None if there is
-    none.
-    """
+    """The row that stands for a comparison: the cheapest, without prices the fastest; None without rows."""
     best = costs.cheapest or costs.fastest
     rows = (CostRow(c, o) for c in costs.answers for o in c.timed)
     return next((row for row in rows if Choice.of(*row) == best), None)
 
 
 def on_one_machine(best: CostRow, rivals: Sequence[CostRow], worth: Worth) -> CostRow | None:
-    """The best row on one machine, if it is nearly as good as a `best` one on several; else None."""
+    """The best row on one machine, if `best` has several and is hardly better (NEARLY); else None."""
     whole = (row for row in rivals if row.option.machines == 1)
     one = (
         None
@@ -114,7 +114,9 @@ def on_one_machine(best: CostRow, rivals: Sequence[CostRow], worth: Worth) -> Co
 
 
 def larger_update(best: Choice, rows: Sequence[CostRow]) -> Choice | None:
-    """The choice with a larger update on the same device that costs a little less than the best."""
+    """The choice with a larger update on the same device that costs less (NOTICED) than the best; else
+    None.
+    """
     choices = (Choice.of(*row) for row in rows)
     larger = [
         one

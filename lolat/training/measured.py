@@ -49,11 +49,11 @@ from lolat.units import percent
 
 TermCounts = dict[Literal[PASS_TERMS], NotNegative]  # type: ignore[valid-type]
 TermCosts = dict[Literal[(*PASS_TERMS, "call")], NotNegative]  # type: ignore[valid-type]
-"""Coefficients, ms for each unit of a term; `call`: ms that a block measured alone takes besides."""
+"""Term -> ms for each unit of it; `call`: the constant ms of a block that is measured alone."""
 
 
 class PassPoint(msgspec.Struct):
-    """A measured block: its forward pass, or with `backward` both passes; `terms` omits zeros."""
+    """A measured block: its forward pass or, if `backward`, both passes together; `terms` omits zeros."""
 
     name: str
     batch_size: Count
@@ -66,7 +66,7 @@ class PassPoint(msgspec.Struct):
 
 
 class UpdatePoint(msgspec.Struct):
-    """A measured update of `variables` tensors with `parameters` numbers in all."""
+    """A measured update of `variables` tensors with `parameters` elements in all."""
 
     optimizer: str
     variables: Count
@@ -76,7 +76,7 @@ class UpdatePoint(msgspec.Struct):
 
 
 class EpochPoint(msgspec.Struct):
-    """A measured epoch of `steps` iterations that compute nothing, each on `elements` input numbers."""
+    """A measured epoch of `steps` iterations that compute nothing; each has `elements` input elements."""
 
     steps: Count
     elements: Count
@@ -103,14 +103,14 @@ class Points(msgspec.Struct):
 
 
 def named_terms(row: np.ndarray) -> dict[str, float]:
-    """Name (PASS_TERMS,) counts, without zeros."""
+    """Term -> count, from (PASS_TERMS,) counts, without zeros."""
     return {
         t: int(v) if v == int(v) else v for t, v in zip(PASS_TERMS, row.tolist(), strict=True) if v
     }
 
 
 def _row(named: Mapping[str, float]) -> np.ndarray:
-    """(PASS_TERMS,) numbers by name; 0 for a term without one."""
+    """(PASS_TERMS,) numbers from numbers by term; 0 for a missing term."""
     return np.array([float(named.get(t, 0.0)) for t in PASS_TERMS])
 
 
@@ -118,14 +118,14 @@ def _row(named: Mapping[str, float]) -> np.ndarray:
 
 
 class UpdateTimes(msgspec.Struct):
-    """ms of an update, for each variable and for each parameter."""
+    """Coefficients of an update: ms for each variable, ms for each parameter."""
 
     variable: NotNegative
     parameter: NotNegative
 
 
 class LoopTimes(msgspec.Struct):
-    """ms of the framework's loop, for each epoch, each step, and each input element of a step."""
+    """Coefficients of the framework's loop: ms for each epoch, step, and input element of a step."""
 
     epoch: NotNegative
     step: NotNegative
@@ -133,8 +133,8 @@ class LoopTimes(msgspec.Struct):
 
 
 class Start(msgspec.Struct):
-    """ms until the first step is done: a constant, ms for each operation, ms for each variable by
-    optimizer.
+    """Coefficients of the first step: constant ms, ms for each operation, optimizer -> ms for each
+    variable.
     """
 
     constant: NotNegative
@@ -165,11 +165,11 @@ LEAST_UPDATES = 3  # one for each coefficient: variable, parameter, call
 
 
 def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
-    """Fit the coefficients of both passes, and find the errors of blocks held out of the fit.
+    """Fit the coefficients of both passes; return them with the errors of blocks held out of the fit.
 
-    One fit has all points: a point of both passes has the sum of forward and backward coefficients.
-    `residuals` in the result: log(measured / predicted) of both passes. InputError for too few points in
-    either direction.
+    One fit uses all points: a point of both passes has the sum of the forward and the backward
+    coefficients. `residuals` in the result: log(measured / predicted) of points of both passes. InputError
+    for too few points in either direction.
     """
     both = np.array([p.backward for p in points], bool)
     for directions in (both, ~both):
@@ -206,13 +206,14 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
 def _fitted(
     names: Sequence[str], rows: Sequence[Sequence[float]], points: Sequence[Any]
 ) -> dict[str, float]:
-    """Fit the coefficients of the first columns of `rows` to the times of some points, in ms."""
+    """Fit coefficients for the columns of `rows` to the ms of `points`; `names`: of the first columns."""
     times = np.array([p.latency_ms for p in points])
     return dict(zip(names, fit_relative(np.array(rows), times).tolist(), strict=False))
 
 
 def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
-    """Fit the coefficients of each `UpdateTimes`, by optimizer, without the constant: the time of a call.
+    """Optimizer -> fitted coefficients of `UpdateTimes`; the fitted constant, the time of a call, is left
+    out.
 
     An optimizer with fewer than LEAST_UPDATES points is left out.
     """
@@ -226,7 +227,7 @@ def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
 
 
 def fit_loop(points: Sequence[EpochPoint]) -> dict[str, float]:
-    """Fit the coefficients of `LoopTimes`; all are 0 for fewer than three points."""
+    """Fit the coefficients of `LoopTimes`; all are 0 if there are fewer than three points."""
     names = ("epoch", "step", "element")
     if len(points) < len(names):
         return dict.fromkeys(names, 0.0)
@@ -236,8 +237,8 @@ def fit_loop(points: Sequence[EpochPoint]) -> dict[str, float]:
 def fit_start(points: Sequence[StartPoint]) -> dict[str, Any] | None:
     """Fit the coefficients of `Start`; the optimizer SIMPLEST adds no time for variables.
 
-    Returns None unless SIMPLEST was timed on two networks with different numbers of operations: one alone
-    does not tell the constant.
+    The result is None unless SIMPLEST was timed on two networks with different numbers of operations: one
+    network does not determine the constant.
     """
     if len({p.operations for p in points if p.optimizer == SIMPLEST}) < 2:
         return None
@@ -251,7 +252,7 @@ def fit_start(points: Sequence[StartPoint]) -> dict[str, Any] | None:
 def training_section(
     points: Points, environment: Mapping[str, Any], noise: Mapping[str, Any], warnings: Sequence[str]
 ) -> dict[str, Any]:  # fmt: skip
-    """Make the section "training" of a device file; InputError if too little was measured."""
+    """Make the section `training` of a device file by fits to points; InputError if these are too few."""
     return {
         **fit_passes(points.points),
         "update_ms": fit_update(points.update_points),
@@ -266,9 +267,9 @@ def training_section(
 
 
 def refitted(section: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Fit a device file's section "training" again to its own points.
+    """Fit the section `training` of a device file again, to its stored points.
 
-    ModelFileError, which begins with `source`, for a damaged point; InputError for too few of them.
+    ModelFileError, which begins with `source`, for a damaged point; InputError for too few points.
     """
     points = converted(section, Points, source, "$.training")
     about = {name: section[name] for name in ("environment", "noise", "warnings")}
@@ -281,11 +282,11 @@ WIDENING = 2.0  # factor on the interval for operations that no measured block h
 
 
 def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
-    """The number of operations of equal time whose errors average out as those of these parts do.
+    """The number of equally long operations whose errors average out as much as the errors of these parts.
 
-    `times`: (parts,) ms; `ops`: (parts,) numbers of operations. If errors of operations are independent,
-    and those of a part take equal times, the relative variance is sum(time**2 / ops) / total**2; that of n
-    operations of equal time is 1 / n.
+    `times`: (parts,) ms; `ops`: (parts,) numbers of operations. If the errors of operations are
+    independent, and the operations of a part take equal times, the relative variance is sum(time**2 / ops)
+    / total**2. For n operations of equal time it is 1 / n.
     """
     total = float(times.sum())
     if total <= 0.0:
@@ -295,16 +296,17 @@ def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
 
 
 class MeasuredTraining(TrainingPredictor):
-    """Training by measured coefficients.
+    """Predicts training by coefficients that were measured on the device.
 
-    `forward`, `backward`: (PASS_TERMS,) ms for each unit. The call of a block is left out, as the loop has
-    one call for all blocks. `passes`: roofline and host of a GPU whose host was fitted to passes, as a sum
-    over operations would count launches that the device hides. Batches arrive while the device computes, as
-    from a loader with workers and pinned memory.
+    `forward`, `backward`: (PASS_TERMS,) ms for each unit of a term. The coefficient "call" is left out,
+    because the loop has one call for all blocks. `passes`: predicts both passes by roofline and host, on a
+    GPU whose host was fitted to passes; a sum over operations would count launches that the device hides.
+    The times assume that batches arrive while the device computes, as from a loader with workers and pinned
+    memory.
     """
 
     def __init__(self, file: DeviceFile, source: str) -> None:
-        """Read the section of a device's file; ModelFileError if it is damaged."""
+        """Read the section `training` of a device file; ModelFileError if it is damaged."""
         self.file, self.source = file, source
         self.section: TrainingCoefficients = converted(
             file.training, TrainingCoefficients, source, "$.training"
@@ -316,7 +318,7 @@ class MeasuredTraining(TrainingPredictor):
         self.passes = EstimatedTraining(file) if host and host.training else None
 
     def batch(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> TrainedBatch:
-        """See `TrainingPredictor`; the measured range of sizes and proportions is that of inference."""
+        """See `TrainingPredictor`; the measured range is that of the inference measurements."""
         update = self.section.update_ms.get(optimizer.name)
         if update is None:
             raise InputError(
@@ -357,12 +359,16 @@ class MeasuredTraining(TrainingPredictor):
         )  # fmt: skip
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
-        """See `TrainingPredictor`; the predicted latency in the same loop."""
+        """See `TrainingPredictor`; the latency of inference, with the loop's time of a step in place of the
+        call.
+        """
         prediction = predict(self.latency, graph, Question(batch_size))
         return prediction.latency_ms - prediction.call_ms + self._step_ms(graph, batch_size)
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
-        """Predict the s to trace operations and make the optimizer's variables; None if not measured."""
+        """Predict the s to trace the operations and make the optimizer's variables; None if it was not
+        measured.
+        """
         start = self.section.start_ms
         if start is None or optimizer.name not in start.variable:
             return None
@@ -372,7 +378,9 @@ class MeasuredTraining(TrainingPredictor):
     def _half_width(
         self, graph: Graph, rows: np.ndarray, wider: float, inside: float | None, coverage: float
     ) -> float:
-        """Half of the interval's width; `rows`: (operations, PASS_TERMS) of a pass."""
+        """Half width of the interval, a logarithm. `rows`: (operations, PASS_TERMS) counts of a pass;
+        `wider`: a factor; `inside`: the share inside the measured range.
+        """
         blocks = np.array([rows[list(b.operations)].sum(axis=0) for b in cut(graph)])
         ops = blocks[:, PASS_TERMS.index("ops")]
         number = effective_ops(blocks @ (self.forward + self.backward), ops)
@@ -382,6 +390,6 @@ class MeasuredTraining(TrainingPredictor):
         return extrapolated_half_width(half, Extrapolation(beyond=1.0 - inside), coverage)
 
     def _step_ms(self, graph: Graph, batch_size: int) -> float:
-        """The ms of the loop for a step: a constant, and moving the batch."""
+        """ms of the loop for a step: a constant, and a time for each input element."""
         elements = sum(graph.tensors[i].elements(batch_size) for i in graph.inputs)
         return self.section.loop_ms.step + self.section.loop_ms.element * elements

@@ -40,7 +40,7 @@ from lolat.training.recipe import COPIES, GRADIENTS, WEIGHTS, PrecisionRecipe, S
 
 
 class Numbers(NamedTuple):
-    """Numbers of parameters: trained and frozen, with weights in buffers."""
+    """Numbers of trained and of frozen parameters; weights in buffers count as frozen."""
 
     trained: int
     frozen: int
@@ -50,8 +50,8 @@ class Numbers(NamedTuple):
 def trained_parameters(graph: Graph) -> tuple[int, ...]:
     """The number of trained parameters of each operation.
 
-    A parameter that no gradient reaches is not trained. One that is no operation's weight belongs to the
-    operation that reads it.
+    A parameter that no gradient reaches is not trained. A parameter that is no operation's weight belongs
+    to the first operation that reads it.
     """
     numbers = [*_trained_weights(graph)]
     for positions, elements in free_parameters(graph):
@@ -68,13 +68,13 @@ def _trained_weights(graph: Graph) -> tuple[int, ...]:
 
 @cached_on_graph
 def gradients_by_use(graph: Graph, autocast: bool = False) -> np.ndarray:
-    """(2, operations) trained parameters whose gradients the backward pass makes first at an operation;
-    those whose gradients it adds there.
+    """(2, operations) numbers of trained parameters: row 0, gradients that the backward pass stores first
+    at an operation; row 1, gradients that it computes there and adds to stored ones.
 
-    A parameter of several operations has a gradient from the last operation on. Each other operation makes
-    another gradient, which is added in place unless the first is a view, as a dense layer's is. Under
-    `autocast` gradients of kernels are in half precision until the backward pass of the first operation,
-    and a head's is converted.
+    A parameter that several operations share gets its gradient at the last operation. Each other operation
+    computes another gradient, which is added in place unless the stored gradient is a view, as of a dense
+    layer. Under `autocast` the gradients of kernels are in half precision until the backward pass of the
+    first operation; the gradient of a head is converted.
     """
     operations, runs = graph.operations, backward_of(graph).runs
     found, uses = np.zeros((2, len(operations))), dict[object, list[int]]()
@@ -100,11 +100,11 @@ def numbers_of(graph: Graph) -> Numbers:
 
 
 def copied_parameters(graph: Graph, frozen: bool) -> np.ndarray:
-    """(2, operations) parameters that autocast copies in half precision: copies kept for the backward pass,
-    and others.
+    """(2, operations) numbers of parameters that autocast copies in half precision: row 0, copies kept for
+    the backward pass; row 1, other copies.
 
-    A copy of a `frozen` kernel is kept if a gradient goes through the operation; else it lives while that
-    runs.
+    With `frozen`, frozen kernels are copied too. Such a copy is kept if a gradient goes through the
+    operation; else it lives while the operation runs.
     """
     part, weights, every = backward_of(graph), _trained_weights(graph), operations_parameters(graph)
     found = np.zeros((2, len(weights)))
@@ -118,23 +118,24 @@ def copied_parameters(graph: Graph, frozen: bool) -> np.ndarray:
 # ---- Activations: tensors that are kept for the backward pass.
 
 RECURRENT = {"lstm": 7, "gru": 7, "simple_rnn": 1}
-"""Kind of recurrent layer -> vectors of a step that its forward pass keeps for the backward pass (gates,
-cell, state), as PyTorch's saved_tensors_hooks show; oneDNN's LSTM keeps two to three times as many."""
+"""Kind of recurrent layer -> number of vectors (gates, cell, state) that the forward pass of each step
+keeps for the backward pass, as PyTorch's saved_tensors_hooks show; oneDNN's LSTM keeps two to three times
+as many."""
 
 
 Kept = dict[int, list[tuple[int, int]]]
-"""Tensor -> (position of an operation that keeps it, the view of it that the operation reads)."""
+"""Tensor -> [(position of an operation that keeps it, the view of the tensor that the operation reads)]."""
 
 
 @cached_on_graph
 def saved_tensors(graph: Graph, in_half: bool) -> tuple[Kept, dict[int, int], dict[int, Kept]]:
-    """The tensors that the forward pass keeps, those that parts keep to run again, and those that each part
-    keeps while it runs again.
+    """(tensors that the forward pass keeps, tensors that checkpointed parts keep to run again, part ->
+    tensors that it keeps while it runs again).
 
     Operations keep the tensors that their kind `saves` (`lolat.graph.kinds`); a view counts as its base
-    tensor. A part, by the number of its operations, keeps the tensors that it reads, a selective one also
-    the results of its products: tensor -> the position of the part's first operation. `in_half`: see
-    `transpositions`.
+    tensor. A part is known by its number, the attribute CHECKPOINT of its operations. It keeps the tensors
+    that it reads and, with selective checkpointing, the results of its products: tensor -> position of the
+    part's first operation. `in_half`: see `transpositions`.
     """
     part, viewed, kept = backward_of(graph), dict[int, int](), Kept()
     strided, copied = transpositions(graph, in_half) if graph.framework == "torch" else ((), ())
@@ -167,12 +168,14 @@ def saved_tensors(graph: Graph, in_half: bool) -> tuple[Kept, dict[int, int], di
 def saved_parts(
     graph: Graph, batch_size: int, mode: Mode = DEFAULT_MODE, of_caller: Sequence[int] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(operations,) bytes kept until the backward pass of each, and bytes that its part adds again.
+    """((operations,) bytes kept until the backward pass of each, (operations,) bytes that its part keeps
+    when it runs again).
 
-    Kept are the tensors of `saved_tensors`, each until the first operation that keeps it, and the tensors
-    `of_caller` to the end. So are kernels that each call computes, the vectors of each step of a recurrent
-    layer, the positions of maxima, and the masks of dropouts, a byte an element. Autocast keeps its copy in
-    place of the tensor, a convolution its padded copy; a reflected padding keeps the tensor besides.
+    The bytes include the tensors of `saved_tensors`, each kept until the backward pass of the first
+    operation that keeps it, and the tensors `of_caller`, kept to the end. They also include kernels that
+    each call computes, the vectors of each step of a recurrent layer, the positions of maxima, and the
+    masks of dropouts (a byte an element). Autocast keeps its copy in place of the tensor, and a convolution
+    its padded copy; a reflected padding keeps the tensor too.
     """
     sizes, (kept, again) = element_bytes(graph, mode), np.zeros((2, len(graph.operations)))
     lowered = lowered_eagerly(graph, mode.dtype)
@@ -181,7 +184,9 @@ def saved_parts(
         return graph.tensors[t].elements(batch_size) * (each or sizes[t])
 
     def split(tensors: Kept) -> tuple[dict[int, int], list[tuple[int, float]]]:
-        """Tensor -> the first operation that keeps it as it is; (operation, bytes) of copies."""
+        """(tensor -> the first operation that keeps it unchanged, [(operation, bytes of a copy that it
+        keeps)]).
+        """
         whole, copies = dict[int, int](), []
         for t, readers in tensors.items():
             for i, read in readers:
@@ -238,8 +243,8 @@ def _beside(graph: Graph, position: int, batch_size: int, sizes: Sequence[float]
 
 
 LOSS_NUMBERS = 3
-"""Numbers in float32 per output of a loss: the output, its log-softmax, its gradient, as PyTorch's
-MemTracker shows for cross_entropy."""
+"""Number of float32 values that a loss keeps for each output: the output, its log-softmax, its gradient, as
+PyTorch's MemTracker shows for cross_entropy."""
 
 
 # ---- An iteration.
@@ -252,7 +257,7 @@ UPDATING = "temporaries of the update"
 AT_LOSS, AT_FORWARD, AT_END = "the loss", "the forward pass", "the end of the backward pass"
 AT_UPDATE = "the update"
 Moment = tuple[str, dict[str, float]]
-"""The name of a moment of an iteration, and its bytes by name."""
+"""(the name of a moment of an iteration, its bytes by part)."""
 
 
 class PeakMemory(NamedTuple):
@@ -273,10 +278,10 @@ def at_peak(
 ) -> Moment:  # fmt: skip
     """The moment of an iteration with the most bytes.
 
-    `names`: the parts of a network, in the order of the forward pass. (parts,) bytes: `freed`, kept by a
-    part until its backward pass has run; `made`, its gradients, which exist from its backward pass on;
-    `working`, needed by this pass besides. `others`: moments before the backward pass. In an iteration of
-    several micro-batches all gradients exist from the second one on.
+    `names`: the parts of a network, in the order of the forward pass. (parts,) bytes: `freed` are kept by a
+    part until its backward pass has run; `made` are its gradients, which exist from its backward pass on;
+    `working` are needed only during its backward pass. `others`: moments before the backward pass. If an
+    iteration accumulates micro-batches, all gradients exist from the second micro-batch on.
     """
     walked = {name: np.cumsum(sizes) for name, sizes in freed.items()}
     for name, sizes in working.items():
@@ -291,10 +296,10 @@ def at_peak(
 
 
 def _moved(graph: Graph, batch_size: int, sizes: Sequence[float], slices: np.ndarray) -> np.ndarray:
-    """(operations,) bytes of gradients of tensors that the backward pass of each reads and writes.
+    """(operations,) bytes of the gradients of tensors that each operation's backward pass reads and writes.
 
-    `sizes`: bytes of an element of each tensor; `slices`: those copied for each operation (`sliced_bytes`),
-    which a convolution copies again. Gradients that `gradients_by_use` has are left out.
+    `sizes`: bytes of an element of each tensor; `slices`: bytes copied for each operation (`sliced_bytes`),
+    which a convolution copies again. Gradients of parameters are left out (`gradients_by_use`).
     """
     part, views, found = backward_of(graph), set[int](), np.zeros(len(graph.operations))
     learned = read_parameters(graph)
@@ -314,9 +319,9 @@ def _moved(graph: Graph, batch_size: int, sizes: Sequence[float], slices: np.nda
 def _at_update(
     graph: Graph, recipe: PrecisionRecipe, several: bool, shards: Shards
 ) -> dict[str, float]:
-    """The bytes at the update of the weights, beside the inputs; nothing is gathered then.
+    """The bytes at the update of the weights, by part, without the inputs; no shards are gathered then.
 
-    It is below the end of the backward pass unless the update makes temporaries.
+    The end of the backward pass needs more, unless the update makes temporaries.
     """
     trained, frozen = numbers_of(graph)
     parts = state_parts(recipe, trained, frozen, shards._replace(parameters=shards.gradients))
@@ -332,14 +337,15 @@ def memory_at_peak(
     graph: Graph, batch_size: int, recipe: PrecisionRecipe, mode: Mode = DEFAULT_MODE,
     several: bool = False, shards: Shards = Shards(), accumulate: int = 1,  # noqa: B008 (it is frozen)
 ) -> PeakMemory:  # fmt: skip
-    """Estimate the bytes of an iteration at their peak by name, without framework, library and allocator.
+    """Estimate the peak of an iteration's memory, in bytes by part, without framework, library and
+    allocator.
 
-    The moment is the loss, in float32, with the saved activations; or the backward pass of an operation,
-    with the tensors it reads and writes, the remaining activations and the gradients so far; or, if little
-    is trained, the forward pass with its live tensors; or the update (`_at_update`). `several`: devices
-    exchange gradients, which DistributedDataParallel copies into buckets; divided gradients are sent
-    operation by operation instead. If `shards` divide the parameters, two operations have theirs whole at a
-    time.
+    The peak is at the loss, in float32, with the saved activations; at the backward pass of an operation,
+    with the tensors that it reads and writes, the remaining activations and the gradients so far; if little
+    is trained, at the forward pass with its live tensors; or at the update (`_at_update`). `several`:
+    devices exchange gradients, which DistributedDataParallel copies into buckets; divided gradients are
+    sent operation by operation instead. If `shards` divide the parameters, two operations at a time have
+    theirs whole.
     """
     of_element, part = element_bytes(graph, mode), backward_of(graph)
     numbers, learned = numbers_of(graph), gradients_by_use(graph, recipe.copy > 0)

@@ -1,4 +1,4 @@
-"""Timed steps of training networks, by their predicted parts."""
+"""Predicts timed steps of training networks, to compare or fit them part by part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lolat.units import percent
 
 
 def step_run(row: TimedNetwork) -> TrainingRun:
-    """The run of a timed step, with the row's optimizer, else with NETWORK_OPTIMIZER."""
+    """The run of a timed step, with the row's optimizer (NETWORK_OPTIMIZER if it has none)."""
     optimizer = NETWORK_OPTIMIZER if row.optimizer in ("", "none") else row.optimizer
     return TrainingRun(row.batch_size, optimizer=optimizer, accumulate=row.accumulate)
 
@@ -27,18 +27,18 @@ def step_run(row: TimedNetwork) -> TrainingRun:
 def predicted_step(
     training: TrainingPredictor, graph: Graph, row: TimedNetwork
 ) -> TrainingPrediction:
-    """Predict a timed step."""
+    """Predict the timed training step of a row."""
     link = row_link(training.file, row.gpus, row.link_gbps)
     return predict(training, as_trained(graph), step_run(row), row.gpus, link)
 
 
 def training_parts(file: DeviceFile) -> TrainingParts:
-    """A function of a timed step: the predicted ms of its passes, the ms of its other parts, and the key of
-    its work.
+    """Make a function of a timed step that returns (predicted ms of its passes, ms of its other parts, the
+    key of its work).
 
-    Other parts are the update of the row's optimizer, and on several devices the wait for their exchange.
-    The function raises InputError for a step that computes faster than the data sheet's peak. `file`: the
-    profile of a device that was fitted to timed operations.
+    The other parts are the update of the row's optimizer and, on several devices, the wait for the
+    exchange. The function raises InputError for a step that computes faster than the data sheet's peak.
+    `file`: the profile of a device that was fitted to timed operations.
     """
     training = EstimatedTraining(file)
     mode, gpu = training.mode, file.gpu
