@@ -205,9 +205,7 @@ class _Problem:
         self.weights = np.concatenate([weights, np.ones(len(self.centers))])
 
     def terms(self, unknowns: np.ndarray) -> tuple[float, np.ndarray]:
-        """(ms of a launch, (TERM_NAMES, CLASSES) rates and bandwidths, infinite for a term without a
-        value).
-        """
+        """(ms of a launch, (TERM_NAMES, CLASSES) rates and bandwidths); missing terms are infinite."""
         table = np.full((len(TERM_NAMES), len(CLASSES)), np.inf)
         for (kind, part), own in zip(self.class_terms, unknowns[SHARP + 1 :], strict=True):
             table[part, kind] = np.exp(np.clip(own, -60, 60))

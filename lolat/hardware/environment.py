@@ -15,10 +15,10 @@ OF_A_BACKEND = ("jit", "compile", "channels_last", "half")
 
 
 class FittedOn(Struct, frozen=True):
-    """The numbers of timed operations and networks in the tables of a device, and their batch sizes.
+    """The numbers of timed operations and networks in a device's tables, and their batch sizes.
 
-    `network_rows`: timed rows of the networks; 0: as many as these. `inference`: False if only training
-    steps were timed.
+    `network_rows`: timed rows of these networks; 0 for one row per network. `inference`: False if only
+    training steps were timed.
     """
 
     operations: int = 0
@@ -31,11 +31,11 @@ class FittedOn(Struct, frozen=True):
 class Environment(Struct, frozen=True):
     """The section `environment` of a device's file: the machine, the framework, the origin of its times.
 
-    `device`: CPU or ANY_GPU for one that LoLat measured, else any word; `card`: the GPU of a device with a
-    user's name; `source`: names of tables, or facts on the single layers of 2018; `sheet`: given fields of
-    `Gpu`; `rows`: keys of fitted rows; `own_networks`: the user's timed networks that scaled all times;
-    `mode`: the execution mode in words; `threads_asked`: the `--threads` of `lolat learn`. Further fields
-    are in the file alone; `lolat.microbench.environment` compares them.
+    `device`: CPU or ANY_GPU if LoLat measured the device, else any word; `card`: the GPU of a device with a
+    user's own name; `source`: names of the tables, or facts on the single layers of 2018; `sheet`: fields
+    of `Gpu` that the user gave; `rows`: keys of the fitted rows; `own_networks`: number of the user's timed
+    networks, which scaled all times; `mode`: the execution mode in words; `threads_asked`: the `--threads`
+    of `lolat learn`. Further fields are in the file alone; `lolat.microbench.environment` compares them.
     """
 
     device: str = ""
@@ -68,7 +68,7 @@ class Environment(Struct, frozen=True):
         return self.device in (CPU, ANY_GPU)
 
     def learn_command(self, backend: str | None = None, threads: int | None = None) -> str:
-        """The command that learns this device so again, or with another backend or number of threads."""
+        """The command that learns this device again, or with another backend or number of threads."""
         words = ["lolat learn", ANY_GPU if self.device == ANY_GPU else CPU]
         if name := backend or self.framework:
             words.append(f"--backend {name}")
@@ -86,5 +86,5 @@ class Environment(Struct, frozen=True):
 
     @property
     def sources(self) -> list[str]:
-        """The names of the tables."""
+        """The names of the tables that the device was fitted to."""
         return [] if isinstance(self.source, dict) else [*filter(None, self.source.split(", "))]

@@ -1,4 +1,4 @@
-"""Data sheets of GPUs: gpus.csv beside this file, and the rates that a card sustains on its power."""
+"""Data sheets of GPUs (gpus.csv beside this file), and the rates that a card's power limit sustains."""
 
 from __future__ import annotations
 
@@ -12,34 +12,36 @@ from lolat.io.tables import read_table
 from lolat.units import GIB, digits
 
 UNUSABLE_BYTES, UNUSABLE_SHARE = GIB // 2, 0.06
-"""Memory of a GPU that CUDA and the libraries keep, and the share that an allocator cannot hand out."""
+"""(memory of a GPU that CUDA and the libraries keep, share of its memory that an allocator cannot hand
+out)."""
 CPU = "cpu"
-"""The name of an accelerator that stands for a machine without one."""
+"""The accelerator name of a machine without an accelerator."""
 MACS_MS_OF_TFLOPS = 0.5e9  # a MAC is two of a data sheet's operations
 OF_PEAK = 0.85  # share of a data sheet's rate that large products reach
 OF_TF32 = 0.5
-"""Share of a data sheet's rate in TF32 that convolutions reach; large products of float32 reach OF_PEAK."""
+"""Share of a data sheet's TF32 rate that convolutions reach; large float32 products reach OF_PEAK of
+theirs."""
 GFLOPS_PER_WATT, CACHE_EXPONENT, POWER_EXPONENT = 44.0, 0.35, 0.65
 MATRIX_GAIN = 4.5
-"""Ratio of the rates of matrix units in half precision and of vector units at equal power, the least of the
-GPUs: L40S 4.5, RTX PRO 6000 4.4 (large products); RTX 3090 to 5090, whose half rate is held at twice that
-of float32, reach it all."""
+"""Rate of matrix units in half precision / rate of vector units at equal power: the smallest ratio of the
+GPUs. L40S has 4.5, RTX PRO 6000 4.4 (large products); RTX 3090 to 5090, whose half-precision rate is
+limited to twice that of float32, reach all of that rate."""
 OF_INSTINCT = 0.7
-"""Share of the peak in half precision that AMD's Instinct reaches, over that of other GPUs: a MI250 trains
-at 0.80 of the speed of an A100 40 GB with 1.16 of its peak (MosaicML 2023)."""
+"""Share of its half-precision peak that an AMD Instinct reaches / share that other GPUs reach: an MI250
+trains at 0.80 of the speed of an A100 40 GB, with 1.16 of its peak (MosaicML 2023)."""
 _INSTINCT = re.compile(r"(?<![a-z0-9])(instinct|mi[- ]?\d{2,3})", re.IGNORECASE)
-"""A part of the name of an Instinct, in any case: "AMD Instinct MI210", "mi325x"."""
+"""Pattern in the name of an Instinct: "AMD Instinct MI210", "mi325x"."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A data sheet: GiB, GB/s, TFLOPS, MiB, watts. None: the GPU has no such units, or the sheet is silent.
+    """A data sheet in GiB, GB/s, TFLOPS, MiB and watts; None for missing units and unknown values.
 
-    `cores`: units that add one float32 product per clock; `vector_tflops`: rate of float32 without units
-    for matrices; `half_tflops`: rate of float16, and of bfloat16 if `bf16` without `bf16_tflops`; if only
-    the latter is known, float16 has it too; `link`: a key of `lolat.hardware.links.PEAKS`; `dies`: GPUs on
-    one card, and the other fields describe one of them; `channels_last`: in half precision all convolutions
-    are computed channels last, as since Hopper.
+    `cores`: units that add one float32 product per clock; `vector_tflops`: float32 rate without matrix
+    units; `half_tflops`: rate in float16, and in bfloat16 if `bf16` is True and `bf16_tflops` is None; if
+    only `bf16_tflops` is known, float16 has the same rate; `link`: a key of `lolat.hardware.links.PEAKS`;
+    `dies`: number of GPUs on one card, where the other fields describe one GPU; `channels_last`: True if
+    all convolutions in half precision run channels last, as since Hopper.
     """
 
     name: str
@@ -63,25 +65,25 @@ class Gpu:
 
     @property
     def chip(self) -> tuple[float | None, ...]:
-        """Multiprocessors, cores and L2 cache, which cards of one chip share; () if the sheet lacks one."""
+        """(multiprocessors, cores, L2 MiB), equal for cards with the same chip; () if one is unknown."""
         of_chip = self.multiprocessors, self.cores, self.l2_mib
         return of_chip if all(of_chip) else ()
 
     @property
     def usable_bytes(self) -> int | None:
-        """The part of its memory, in bytes, that a network may take; None if its memory is unknown."""
+        """Bytes of the memory that a network can use; None if the memory is unknown."""
         return None if self.memory_gib is None else usable_bytes(self.memory_gib)
 
     @property
     def dies_remark(self) -> str:
-        """The remark on a card of several GPUs; "" for others."""
+        """The remark on a card with several GPUs; "" for other cards."""
         if not self.dies:
             return ""
         return f"a card is {self.dies:g} GPUs, and the time is that of one of them"
 
     @property
     def unused_power(self) -> str:
-        """The remark on a power limit without the columns that it needs; "" if it has them."""
+        """The remark on a power limit that cannot be used, as the sheet lacks other columns; else ""."""
         needed = {"l2_mb": self.l2_mib, "fp32_vector_gflops": self.vector_tflops}
         lacking = " and ".join(name for name, value in needed.items() if not value)
         if not (self.power_w and lacking):
@@ -89,7 +91,7 @@ class Gpu:
         return f"power_w ({self.power_w:g}) changes no time: the data sheet also needs {lacking}"
 
     def power_remark(self, dtype: str) -> str:
-        """The remark on the part of its peak that a card sustains, and `unused_power`; "" without any."""
+        """The remark on a card that sustains a part of its peak, and `unused_power`; "" without either."""
         if not (words := self._reached(dtype)):
             return self.unused_power
         if dtype == FLOAT32 and (tf32 := self.peak(TF32)):  # PyTorch's default for convolutions
@@ -101,25 +103,25 @@ class Gpu:
 
     @property
     def tf32(self) -> float:
-        """The speedup of convolutions in TF32 over float32; 1 without TF32 units."""
+        """Speed of convolutions in TF32 / in float32; 1 without TF32 units."""
         ours, float32 = self.rate(TF32), self.rate(FLOAT32)
         if ours is None or float32 is None:
             return 1.0
         return max(OF_TF32 * ours / (OF_PEAK * float32), 1.0)
 
     def peak(self, dtype: str) -> float | None:
-        """TFLOPS in a data type of a mode; None without units for it."""
+        """Peak TFLOPS in a data type of a mode; None without units for it."""
         bfloat16 = self.bf16_tflops or (self.half_tflops if self.bf16 else None)
         own = {FLOAT32: self.fp32_tflops, TF32: self.tf32_tflops, BFLOAT16: bfloat16}
         return own.get(dtype, self.half_tflops or self.bf16_tflops)  # equal on NVIDIA's cards
 
     def rate_words(self, dtype: str) -> str:
-        """The peak in a data type of a mode, and the part of it that the card reaches."""
+        """The peak in a data type, in words, with the part of it that the card reaches."""
         peak = f"{self.peak(dtype) or 0.0:.3g} TFLOPS"
         return "; ".join(filter(None, (peak, self._reached(dtype))))
 
     def _reached(self, dtype: str) -> str:
-        """The part of its peak in a data type that a card reaches, and why; "" if all."""
+        """Words on the part of its peak in a data type that a card reaches, and why; "" for all of it."""
         rate, peak, share = self.rate(dtype) or 0.0, self.peak(dtype) or 0.0, self._share(dtype)
         is_short_of_power = rate < 0.99 * share * peak
         if share == 1.0 or not peak:
@@ -128,12 +130,12 @@ class Gpu:
         return f"an Instinct reaches about {rate:.3g}{within}"
 
     def _share(self, dtype: str) -> float:
-        """OF_INSTINCT for such a card in half precision, else 1."""
+        """OF_INSTINCT for an Instinct in half precision, else 1."""
         is_half = dtype not in (FLOAT32, TF32)
         return OF_INSTINCT if is_half and _INSTINCT.search(self.name) else 1.0
 
     def rate(self, dtype: str) -> float | None:
-        """TFLOPS in a data type of a mode that the card sustains."""
+        """TFLOPS that the card sustains in a data type of a mode; None without units for it."""
         peak, is_half = self.peak(dtype), dtype not in (FLOAT32, TF32)
         if not (peak := peak and peak * self._share(dtype)):
             return None
@@ -144,13 +146,13 @@ class Gpu:
 
 
 def sustained(gflops: float, watts: float, cache_mib: float, gain: float = 1.0) -> float:
-    """The share of its rate that a device sustains on its power.
+    """The share of its rate that a device sustains within its power limit.
 
-    Efficiency grows with each generation. The size of the L2 cache stands for the generation, as no other
-    usual column of a data sheet does: efficiency is GFLOPS_PER_WATT * (MiB / 3) ** CACHE_EXPONENT, times
-    the `gain` of the units that compute. GPUs that power does not limit reach 38 GFLOPS a watt (P100,
-    4 MiB), 56 (V100, 6), 78 (A100, 40) and 96 (H100, 50). If power is short, clock and voltage fall, and
-    the rate falls less than the power.
+    Efficiency grows with each generation. The size of the L2 cache stands for the generation, since no
+    other usual column of a data sheet does: efficiency is GFLOPS_PER_WATT * (MiB / 3) ** CACHE_EXPONENT,
+    times the `gain` of the units that compute. GPUs that power does not limit reach 38 GFLOPS per watt
+    (P100, 4 MiB), 56 (V100, 6), 78 (A100, 40) and 96 (H100, 50). If power is short, clock and voltage fall,
+    and the rate falls less than the power.
     """
     efficient = GFLOPS_PER_WATT * (cache_mib / 3.0) ** CACHE_EXPONENT * gain
     return float(min(1.0, (efficient * watts / gflops) ** POWER_EXPONENT))
@@ -164,7 +166,7 @@ SHEET_NUMBERS = tuple(
 
 @cache
 def sheets() -> tuple[tuple[str, Gpu], ...]:
-    """The words of each sheet, a regular expression that begins with a plain word, and the sheet."""
+    """(words, sheet) for each sheet; the words are a regular expression that begins with a plain word."""
     table = read_table(
         Path(__file__).with_name("gpus.csv"), ("name", "words", *SHEET_NUMBERS), rows="GPU"
     )
@@ -189,5 +191,5 @@ def fastest_gpu() -> Gpu:
 
 
 def usable_bytes(gib: float) -> int:
-    """The part of a device's memory, in bytes, that a network may take; below 0 if it is too small."""
+    """Bytes of a device's memory that a network can use; negative if the memory is too small."""
     return int(gib * GIB * (1.0 - UNUSABLE_SHARE)) - UNUSABLE_BYTES

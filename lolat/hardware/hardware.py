@@ -15,10 +15,12 @@ from lolat.units import GIB
 
 
 class Hardware:
-    """A device's hardware: `product` is its name, without the brackets that say how it was measured;
-    `is_cpu`: true for a CPU that LoLat measured; `kind`: its key in lists of prices and links, which is
-    CPU, the known card of a device with a user's name, or else `product`; `llm`: its section on language
-    models. An own data sheet, the environment's or that section's, has the link and the size of machines.
+    """A device's hardware.
+
+    `product`: its name, without the brackets that say how it was measured; `is_cpu`: True for a CPU that
+    LoLat measured; `kind`: its key in lists of prices and links, which is CPU, the known card of a device
+    with a user's own name, or else `product`; `llm`: its section on language models. A data sheet in the
+    device's file, in the environment or in `llm`, has the link and the size of machines.
     """
 
     llm: Mapping[str, Any] | None = None
@@ -31,7 +33,7 @@ class Hardware:
 
     @cached_property
     def gpu(self) -> Gpu | None:
-        """The data sheet of a GPU, by its name; given fields come first."""
+        """The data sheet of a GPU, found by name; fields that the user gave replace its fields."""
         if self.is_cpu:
             return None
         known, given = find_gpu(self.kind), self.environment.sheet
@@ -42,9 +44,9 @@ class Hardware:
 
     @property
     def link_gb_s(self) -> float | None:
-        """Peak of the link in an own data sheet, in GB/s one way; None: that of the card.
+        """Peak of the link in the file's own data sheet, GB/s one way; None for the card's usual link.
 
-        Without a sheet of its own, the section on language models may describe another form of the card.
+        The sheet in the section on language models may describe another form of the card.
         """
         if own := (self.environment.sheet or {}).get("link_gb_s"):
             return own_rate(self.kind, own)
@@ -52,18 +54,18 @@ class Hardware:
 
     @property
     def machine(self) -> int:
-        """Devices in one machine, by an own data sheet, else MACHINE."""
+        """Number of devices in one machine, by the file's own data sheet, else MACHINE."""
         return int(self._sheet.get("gpus_per_node", MACHINE))
 
     @property
     def _sheet(self) -> Mapping[str, Any]:
-        """The own data sheet, that of the language models first; empty without one."""
+        """The file's own data sheet, first that of the section on language models; empty without one."""
         return {**(self.environment.sheet or {}), **(self.llm or {}).get("sheet", {})}
 
     def link_of(
         self, devices: int, accelerator: str = "", machine: int | None = None, instance: str = ""
     ) -> Link:
-        """The link of so many devices; that of rented ones follows from `accelerator` and `instance`."""
+        """The link between `devices` devices; `accelerator`, `instance`: names of rented ones in a list."""
         name = f"{self.kind} {accelerator}"
         return assumed_link(name, devices, machine or self.machine, instance, self.link_gb_s)
 
@@ -74,7 +76,7 @@ class Hardware:
 
     @property
     def available_bytes(self) -> int | None:
-        """Memory that a network may take; None if unknown. Of a CPU: free when it was learned."""
+        """Bytes of memory that a network can use, on a CPU as free when it was learned; None if unknown."""
         if self.is_cpu:
             return self.environment.available_bytes
         if known := self.environment.memory_bytes:

@@ -1,15 +1,15 @@
-"""The link of devices that train together.
+"""The link between devices that train together.
 
 Peaks are the makers' (PCI-SIG's for PCI Express), in GB/s one way. NCCL's all-reduce reaches a share of
-them (bus bandwidth over peak) in reports to NVIDIA's issue trackers:
+them (bus bandwidth / peak), according to reports to NVIDIA's issue trackers. NVLink reaches 0.8: 232 of 300
+on eight A100-SXM (nccl-tests#175); 370 of 450 on H100, "protocol overhead (~20%)" by NCCL's maintainer,
+without NVLink SHARP (nccl-tests#212). PCI Express reaches 0.5, through the host: 28 of 63 on eight and 35
+on four RTX 5090 (nccl#1639), 20 of 31.5 on three A100-PCIe (nccl-tests#178). A host with slow memory
+reaches less.
 
-NVLink 0.8: 232 of 300 on eight A100-SXM (nccl-tests#175); 370 of 450 on H100, "protocol overhead (~20%)" by
-NCCL's maintainer, without NVLink SHARP (nccl-tests#212).
-PCI Express 0.5, through the host: 28 of 63 on eight and 35 on four RTX 5090 (nccl#1639), 20 of 31.5 on
-three A100-PCIe (nccl-tests#178). A host with slow memory reaches less.
-GeForce cards since Turing have no transfers from peer to peer (P2P) in NVIDIA's driver: all goes through
-the memory of the host. A fast one reached the 28 above; owners of eight RTX 4090 ask why theirs is so slow
-(nccl-tests#270, #307). How slow it may be is assumed (`HOST_GBPS`).
+NVIDIA's driver supports no peer-to-peer transfers (P2P) on GeForce cards since Turing: all bytes go through
+the memory of the host. A fast host reached the 28 above; owners of eight RTX 4090 ask why theirs is so slow
+(nccl-tests#270, #307). The speed of a slow host is assumed (`HOST_GBPS`).
 """
 
 from __future__ import annotations
@@ -26,40 +26,43 @@ from lolat.io.tables import read_table
 from lolat.parameters import PARAMETERS
 
 NETWORK_GBPS = 10.0
-"""Assumed bandwidth between machines and between unknown devices: a cloud's Ethernet."""
+"""Assumed bandwidth in Gbit/s between machines and between unknown devices: a cloud's Ethernet."""
 GEFORCE = re.compile(r"RTX [2-5]0\d0( Ti)?")
-"""Cards without P2P by their data sheets' names."""
+"""Pattern of data sheets' names of cards without P2P."""
 WITHOUT_P2P = " without P2P"
-"""The end of the name of their link."""
+"""End of the name of a link between cards without P2P."""
 HOST_GBPS = 8 * 64.0
-"""The memory of a slow host, which GPUs without P2P share: a message is written to it and read again."""
+"""Bandwidth of a slow host's memory in Gbit/s, shared by GPUs without P2P: a message is written to it and
+read again."""
 LATENCY_MS = 0.005  # of a message between two GPUs, or two machines over RDMA
 OWN_LINK = "the link of its data sheet"
-"""The name of the link of an own data sheet."""
+"""The name of a link that comes from the file's own data sheet."""
 ALIKE = 0.05
-"""Difference below which the rate of an own data sheet is that of a card's usual link."""
+"""Relative difference below which the rate in an own data sheet counts as the rate of the card's usual
+link."""
 UNKNOWN_NETWORK = "the network between machines"
-"""The name of a link between machines whose network is not known."""
+"""The name of a link between machines with an unknown network."""
 CLUSTER = "the network of a cluster"
-"""The name of an assumed link between whole machines that were bought to train together."""
+"""The name of the assumed link between whole machines that were bought to train together."""
 MACHINE = 8  # devices in one machine if no offer says it, as in most GPU servers
 NVLINK_SHARE, PCIE_SHARE = 0.8, 0.5
 OFF_BETWEEN, OFF_WITHIN, OFF_GIVEN = 2.0, 1.5, 1.3
-"""Error factors of an exchange's time: between machines, within one, over a link that the user gives.
-Within a machine the same link reached 0.77 and 0.82 of its peak, on PCI Express 0.44 to 0.63, in the
-reports above."""
+"""Factors by which the time of an exchange may be off: between machines, within one machine, over a link
+that the user gives. In the reports above, one kind of link reached 0.77 and 0.82 of its peak within a
+machine (NVLink), and 0.44 to 0.63 (PCI Express)."""
 FASTEST_GBPS, FASTEST_APART_GBPS = 3200.0, 100.0
-"""Fastest network of a machine if unknown: eight cards of 400 Gbit/s, as in clusters of H100; of a machine
-with fewer GPUs, as the clouds' own are at most (networks.csv)."""
+"""Fastest network that a machine may have if it is unknown, in Gbit/s: eight cards of 400, as in clusters
+of H100; for a machine with fewer GPUs, the most that the clouds' own machines have (networks.csv)."""
 
 
 @dataclass(frozen=True)
 class Link:
     """The link of a device, which sends and receives at the same time.
 
-    `gbps`: Gbit/s of a message each way, less than the label's; `latency_ms`: of a message; `name`: the
-    assumed link, None for a given one; `fastest_gbps`, `slowest_gbps`: bounds of an unknown link that its
-    `ends` reach. InputError unless `gbps` is above 0 and finite.
+    `gbps`: Gbit/s of a message each way, which is less than the link's label says; `latency_ms`: latency of
+    a message; `name`: name of an assumed link, None for a link that the user gave; `fastest_gbps`,
+    `slowest_gbps`: bounds that the `ends` of an unknown link reach. InputError unless `gbps` is above 0 and
+    finite.
     """
 
     gbps: float
@@ -78,7 +81,7 @@ class Link:
 
     @property
     def ends(self) -> tuple[Link, Link]:
-        """The fastest and the slowest link that an unknown one may be."""
+        """(fastest, slowest) link that may be there in truth."""
         off = OFF_WITHIN if self.is_within else OFF_BETWEEN
         off = OFF_GIVEN if self.name is None else off
         fast, slow = (
@@ -89,7 +92,7 @@ class Link:
         return fast, replace(slow, gbps=min(slow.gbps, self.slowest_gbps))
 
     def message_ms(self, size_bytes: float) -> float:
-        """Time of a message: latency + bytes / bandwidth (Hockney 1994)."""
+        """Time of a message in ms: latency + bytes / bandwidth (Hockney 1994)."""
         return self.latency_ms + 8.0 * size_bytes / (self.gbps * 1e6)
 
 
@@ -101,20 +104,21 @@ PEAKS = {
     # A MI300X has seven links, one to each other card of a machine: half of 128 GB/s each (AMD).
     "Infinity Fabric": 448.0,
 }  # fmt: skip
-"""The link of a data sheet (`lolat.hardware.gpus`) -> its peak in GB/s one way.
+"""Link in a data sheet (`lolat.hardware.gpus`) -> its peak in GB/s one way.
 
-An NVLink bridge joins two cards only (RTX 3090, A6000, the NVL forms): a ring of more is as fast as the PCI
-Express between the pairs."""
+An NVLink bridge joins only two cards (RTX 3090, A6000, the NVL forms): a ring of more cards is as fast as
+the PCI Express between the pairs.
+"""
 
 
 AMOUNT = re.compile(r"\d+ ?gb\b|x\d+\b", re.IGNORECASE)
-"""A machine's memory and its number of cards, in the name of its type."""
+"""Pattern of a machine's memory or number of cards, in the name of its type."""
 
 
 def own_rate(device: str, gb_s: float | None, forms: Sequence[str] = ("",)) -> float | None:
-    """The GB/s of a data sheet's link; None without one, and if the card of that name has it.
+    """The GB/s of a link in an own data sheet; None without one, or if it is the usual link of the card.
 
-    `forms`: other forms of the card, such as "SXM", whose links are the card's too.
+    `forms`: other forms of the card, such as "SXM", whose links count as usual links too.
     """
     cards = [of_form(device, form) if form else find_gpu(device) for form in forms]
     usual = [PEAKS.get(gpu.link, 0.0) for gpu in cards if gpu is not None]
@@ -124,14 +128,15 @@ def own_rate(device: str, gb_s: float | None, forms: Sequence[str] = ("",)) -> f
 def assumed_link(
     device: str, devices: int, machine: int = MACHINE, instance: str = "", own_gb_s: float | None = None
 ) -> Link:  # fmt: skip
-    """The link of `devices` devices of that name, `machine` of them in each machine, of type `instance`.
+    """The link between `devices` devices of this name, `machine` of them in each machine.
 
-    `own_gb_s`: the peak of the link inside a machine by an own data sheet, in place of the card's.
-    The slowest part limits an exchange over several machines: the network between them, which the devices
-    of a machine share, or the link within. The network is known if a word of the instance's type is one of
-    networks.csv. Else machines of MACHINE GPUs with NVLink are those of a cluster (`_cluster_link`); others
-    have NETWORK_GBPS, and at most the link within. The type or that table may name the card's form (SXM,
-    PCIe); the type's GB are the machine's memory.
+    `instance`: the type of machine. `own_gb_s`: the peak of the link inside a machine by an own data sheet,
+    which replaces the card's. The slowest part limits an exchange over several machines: the network
+    between them, which the devices of a machine share, or the link inside a machine. The network is known
+    if networks.csv has a word of `instance`. Otherwise, machines with MACHINE GPUs and NVLink count as a
+    cluster's (`_cluster_link`); other machines have NETWORK_GBPS. No network counts as faster than the link
+    inside a machine. `instance` or networks.csv may name the card's form (SXM, PCIe); a number of GB in
+    `instance` is the machine's memory.
     """
     form = form_in(instance)
     own = of_form(device, form) if form else find_gpu(f"{device} {AMOUNT.sub('', instance)}")
@@ -160,40 +165,36 @@ def assumed_link(
 
 
 def given_link(within: Link, devices: int, gbps: float, machine: int = MACHINE) -> Link:
-    """The link of devices that have a link of `gbps` each; those of a `machine` use all of theirs.
+    """The link between devices with a given link of `gbps` each; a `machine` uses all its devices' links.
 
-    Nothing is faster between machines than the link `within` one. See `TrainingRun.link`.
+    Between machines nothing is faster than the link `within` one. See `TrainingRun.link`.
     """
     return Link(gbps if devices <= machine else min(machine * gbps, max(within.gbps, gbps)))
 
 
 def _cluster_link(within: Link) -> Link:
-    """The assumed link between machines of a cluster: half of that inside one, a quarter to the whole.
+    """The assumed link between machines of a cluster: half the rate of the link inside a machine.
 
-    Networks of machines with eight A100 have 0.2 (p4d) and 0.8 (ND A100) of NVLink's rate, with eight H100
-    0.3 (a3-highgpu) to 1.1 (p5, ND H100).
+    It may be a quarter to all of that rate. Networks of machines with eight A100 have 0.2 (p4d) and 0.8 (ND
+    A100) of NVLink's rate, with eight H100 0.3 (a3-highgpu) to 1.1 (p5, ND H100).
     """
     return Link(within.gbps / OFF_BETWEEN, name=CLUSTER)
 
 
 def form_in(instance: str) -> str:
-    """The form of the cards of an instance type, by its name or by networks.csv; "" if unknown."""
+    """The form of the cards in an instance type, by its name or networks.csv; "" if unknown."""
     return form_of(instance) or next((form for *_, form in _known(instance)), "")
 
 
 def _known(instance: str) -> list[tuple[str, float, str]]:
-    """Each known word of an instance's type, with Gbit/s to other machines (0: unknown) and the form of
-    its cards.
-    """
+    """(word, Gbit/s to other machines or 0, form of cards) for each known word of an instance's type."""
     words = instance.casefold().split()
     return [(w, gbps, form) for w in words for n, gbps, form in _networks() if n.fullmatch(w)]
 
 
 @cache
 def _networks() -> tuple[tuple[re.Pattern[str], float, str], ...]:
-    """(pattern of instance types, Gbit/s of one to others, form of its cards), networks.csv beside this
-    file.
-    """
+    """(pattern of instance types, Gbit/s to other machines, form of the cards) of rows of networks.csv."""
     table = read_table(
         Path(__file__).with_name("networks.csv"), ("instance", "gbps", "form"), rows="network"
     )

@@ -23,12 +23,13 @@ from lolat.io.tables import Row, read_table
 from lolat.units import did_you_mean, names_in, plain, plural, shortened
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
-"""Some prices; each row has its source and date."""
+"""The built-in price list; each of its rows states source and date."""
 ARM = re.compile("arm|aarch|neon", re.IGNORECASE)
 GRAVITON = re.compile(r"(a1|[a-z]+\d+g[a-z]*)\.")
-"""AWS's names of machines with ARM processors: a g after the generation, as in t4g.large and m7gd.large."""
+"""Pattern of AWS's names of machines with ARM processors: a g after the generation, as in t4g.large and
+m7gd.large."""
 CATALOG = re.compile(r"skypilot-catalog (?:v\d+/)?(\w+)")
-"""A source in SkyPilot's catalog, with its provider."""
+"""Pattern of a source that is SkyPilot's catalog, with the provider."""
 PRICE_COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price")
 UNITS = ("priceunit", "price_unit", "unit", "unitofmeasure", "per", "period")
 HOURLY = re.compile(
@@ -36,16 +37,17 @@ HOURLY = re.compile(
     r"(h|hr|hrs|hour|hours|hourly)",
     re.IGNORECASE,
 )
-"""A unit of an hour of the whole machine: "Hrs", "1 Hour", "$/h", "USD per instance-hour"."""
+"""Pattern of units that mean an hour of the whole machine: "Hrs", "1 Hour", "$/h", "USD per
+instance-hour"."""
 KNOWN = {
     *map(str.lower, PRICE_COLUMNS), *UNITS, "region", "vcpus", "memorygib", "arch", "currency", "source",
     "date", "availabilityzone", "gpuinfo", "spotprice", "devicememorygib", "generation", "capabilities",
 }  # fmt: skip
-"""Columns that are read, and columns of SkyPilot's catalog that are ignored."""
+"""Columns that are read, and columns of SkyPilot's catalog that are ignored without a remark."""
 
 
 def provider_of(source: str) -> str:
-    """The provider of a price whose source is SkyPilot's catalog; "" for any other source."""
+    """The provider of a price from SkyPilot's catalog; "" for any other source."""
     found = CATALOG.search(source)
     return found[1] if found else ""
 
@@ -54,9 +56,9 @@ def provider_of(source: str) -> str:
 class Offer:
     """An instance type at a provider; `price`: US$ an hour of the whole instance.
 
-    `count`: its accelerators; 0 if it has none, `accelerator` is then empty. `memory_gib`: memory of the
-    machine without that of accelerators; it and `vcpus` are None if the list is silent. `is_arm`: its
-    processors are ARM, by the column Arch or else by AWS's names.
+    `count`: number of accelerators; 0 if it has none, and `accelerator` is then empty. `memory_gib`: memory
+    of the machine without its accelerators'; `memory_gib` and `vcpus` are None if the list does not say.
+    `is_arm`: True if its processors are ARM, by the column Arch or else by AWS's names.
     """
 
     instance_type: str
@@ -72,24 +74,26 @@ class Offer:
 
     @property
     def form(self) -> str:
-        """The form of its accelerators; "" if its names do not tell."""
+        """The form of its accelerators; "" if no name says it."""
         return form_of(self.accelerator) or form_in(self.instance_type)
 
     @property
     def places(self) -> list[str]:
-        """Its provider and region; without those not told."""
+        """Its provider and region, as far as they are known."""
         return [*filter(None, [provider_of(self.source), self.region])]
 
     @property
     def devices(self) -> int:
-        """Devices for a training: its accelerators, or itself."""
+        """Number of devices that train: its accelerators, or 1 for a machine without any."""
         return max(self.count, 1)
 
 
 @dataclass(frozen=True)
 class Prices:
-    """A price list; `prices`: its name for people, with what is left out: rows, and why; columns; `file`:
-    its path, None of the built-in one.
+    """A price list.
+
+    `prices`: its name for people, with the rows left out and why, and the columns not read; `file`: its
+    path, None for the built-in list.
     """
 
     prices: str
@@ -97,9 +101,9 @@ class Prices:
     file: str | None = None
 
     def of_gpu(self, gpu: str) -> Prices:
-        """The offers with a GPU, in any form and of any memory, or with each of several with commas.
+        """The offers with a GPU, in any form and with any memory; `gpu`: one name, or several with commas.
 
-        InputError if there are none of one of them.
+        InputError if one of these GPUs has no offer.
         """
         found = itertools.chain.from_iterable(map(self._of_one, names_in(gpu) or [gpu]))
         return replace(self, offers=tuple(dict.fromkeys(found)))
@@ -119,7 +123,10 @@ class Prices:
 
 
 def price_list(prices: str | Path | Prices | None = None) -> Prices:
-    """A price list that was read, that of a file, or the built-in one. InputError for any other file."""
+    """A price list: the given one, the one in a file, or the built-in one if `prices` is None.
+
+    InputError if the file is not a price list.
+    """
     if prices is None:
         return _built_in()
     if isinstance(prices, Prices):
@@ -133,7 +140,7 @@ def price_list(prices: str | Path | Prices | None = None) -> Prices:
 
 
 def no_price(device: str, prices: str | Prices | None) -> str:
-    """The remark that a given list lacks a device; "" if no list was given."""
+    """The remark that a price list which the user gave lacks a device; "" if none was given."""
     return "" if prices is None else f"no price of {plain(device)} in {price_list(prices).prices}"
 
 
@@ -159,7 +166,7 @@ def _read(path: str | Path) -> Prices:
 
 
 def _offer(row: Row, file_name: str) -> Offer | str:
-    """The offer of a row, or why it is left out."""
+    """The offer in a row, or else the reason why the row is left out."""
     count, price = _amount(row, "acceleratorcount") or 0.0, _amount(row, "price")
     name = row["acceleratorname"]
     if row.get("currency", "USD").upper() not in ("", "USD", "$"):

@@ -20,16 +20,14 @@ GENERATIONS = (
     ("0x41", 8, 0xD0C, 0xD0C, "Neoverse N1"), ("0x41", 8, 0xD40, 0xD40, "Neoverse V1"),
     ("0x41", 8, 0xD49, 0xD49, "Neoverse N2"), ("0x41", 8, 0xD4F, 0xD4F, "Neoverse V2"),
 )  # fmt: skip
-"""Vendor and family of processors, the first and last number of their models, their generation.
-
-The numbers are the makers': of AMD and Intel as the CPUID instruction gives them, of Arm those of MIDR_EL1.
-"""
+"""(vendor and family of processors, first and last number of their models, their generation). The numbers
+are the makers': for AMD and Intel those of the CPUID instruction, for Arm those of MIDR_EL1."""
 
 
 def with_generation(name: str, processor: Mapping[str, Any]) -> str:
-    """The name of a CPU with its generation in place of its numbers, if that is known.
+    """The name of a CPU, with its generation in place of its numbers if the generation is known.
 
-    In a cloud a processor's name is often the maker's alone.
+    The name that a cloud gives a processor is often only its maker's name.
     """
     kind, number = (processor.get("vendor"), processor.get("family")), processor.get("model", -1)
     for *of, first, last, generation in GENERATIONS:

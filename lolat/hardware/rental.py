@@ -1,4 +1,4 @@
-"""The instances to rent for a number of devices, by a price list or at a given price."""
+"""The instances to rent for a number of devices, from a price list or at a given price."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ ALMOST = 0.9  # memory of a device in a sheet and in a list differs by less than
 class Rented:
     """Rented `instances` of one type.
 
-    `accelerator`: its name in the list; `memory_gib`: its memory, None if the profile's device has as much;
-    `price_per_hour`: US$ of all instances; `idle_devices`: devices that are paid for and not used;
-    `source`, `date`: origin of the price.
+    `accelerator`: name of the devices in the price list; `memory_gib`: memory of such a device, None if the
+    profile's device has as much; `price_per_hour`: US$ of all instances; `idle_devices`: devices that are
+    paid for but not used; `source`, `date`: origin of the price.
     """
 
     instance_type: str
@@ -52,8 +52,8 @@ class Rented:
 class Rental:
     """The `offers` of a device.
 
-    `basis`: the names of its cards in the price list, and the list's, `listed`; or GIVEN. `note`: an
-    assumption about these cards; `memory_gib`: memory of the device.
+    `basis`: the names of its cards in the price list and of the list, or GIVEN for a given price; `listed`:
+    the name of the list; `note`: an assumption about these cards; `memory_gib`: memory of the device.
     """
 
     hardware: Hardware
@@ -64,13 +64,13 @@ class Rental:
     note: str = ""
 
     def offers_for(self, devices: int) -> list[Offer]:
-        """The cheapest instance type of each kind of link for `devices` devices, the cheapest first;
-        at equal price, a card that is known to have the device's form.
+        """The cheapest instance type for `devices` devices with each kind of link; the cheapest is first.
 
-        One machine has the best link: if a type has exactly that many devices, only single machines are
-        returned. Else several instances may be needed. Some of their devices may be idle. A machine with
-        the other form of the card has another link: it is left out beside one with as many devices of the
-        own form.
+        At equal prices, a card that is known to have the device's form comes first. A single machine has
+        the best link: if a type has exactly `devices` devices, only single machines are returned. Otherwise
+        several instances may be needed, and some of their devices may be idle. A machine with the other
+        form of the card (SXM, PCIe) has another link: it is left out if a machine with the device's own
+        form has exactly `devices` devices.
         """
         whole = [o for o in self.offers if o.devices >= devices]
         other = {"PCIe": "SXM", "SXM": "PCIe"}.get(self._form)
@@ -87,27 +87,31 @@ class Rental:
 
     @property
     def largest_machine(self) -> int:
-        """Devices of the largest machine, at most MACHINE; those of the device's own if no type is told."""
+        """Devices in the largest machine, at most MACHINE; without types of machines, in the device's
+        own.
+        """
         found = [min(o.devices, MACHINE) for o in self.offers if o.instance_type]
         return max(found, default=self.hardware.machine)
 
     @property
     def _form(self) -> str:
-        """The form of the own card; "" if its name does not tell."""
+        """The form of the device's own card; "" if its name does not say it."""
         card = find_gpu(self.hardware.kind)
         return form_of(card.name) if card else ""
 
     def _order(self, offer: Offer) -> tuple[bool, str]:
-        """Sort key of offers at equal price: cards known to have the device's form are first."""
+        """Sort key of offers at equal prices: cards that are known to have the device's form come first."""
         return self._form not in ("", offer.form), offer.instance_type
 
     def of_machines(self, devices: int) -> Rental:
-        """The offers of machines with so many devices or more; all offers if there are none."""
+        """The rental with machines of at least `devices` devices; with all offers if no machine is so
+        large.
+        """
         whole = tuple(o for o in self.offers if o.devices >= devices or not o.instance_type)
         return replace(self, offers=whole or self.offers)
 
     def rented(self, devices: int, offer: Offer | None = None) -> Rented:
-        """The instances for `devices` devices, by an offer or the cheapest one."""
+        """The instances to rent for `devices` devices; `offer`: None for the cheapest."""
         offer = offer or self.offers_for(devices)[0]
         instances = -(-devices // offer.devices)
         gpu, own = find_gpu(offer.accelerator), self.memory_gib
@@ -119,34 +123,35 @@ class Rental:
         )  # fmt: skip
 
     def of_one_device(self) -> Offer:
-        """The cheapest offer of just one device; without one, that with the lowest price of a device if all
-        devices of an instance are used.
-        """
+        """The cheapest offer with a single device, or else the offer with the lowest price per device."""
         return min(
             self.offers,
             key=lambda o: (o.devices > 1, o.price / o.devices, o.devices, *self._order(o)),
         )
 
     def link(self, devices: int, offer: Offer) -> Link:
-        """The link of `devices` devices of an offer, assumed by its names and the device's."""
+        """The link between `devices` devices of an offer, assumed from the names of offer and device."""
         machine = offer.devices if offer.instance_type else None
         return self.hardware.link_of(devices, offer.accelerator, machine, offer.instance_type)
 
 
 def instances_of(rental: Rental | None) -> tuple[int, ...]:
-    """The number of devices in an instance of a rental, up to MACHINE; one if unknown."""
+    """Numbers of devices that the instances of a rental have, up to MACHINE; (1,) if unknown."""
     sizes = {o.devices for o in rental.offers} if rental else set()
     return tuple(sorted(n for n in sizes if n <= MACHINE)) or (1,)
 
 
 def given_list(price_per_hour: float | None, prices: str | Prices | None) -> Prices | None:
-    """The price list if one is given, read once, as it may be a pipe. Raises as `check_price`."""
+    """The price list that was given, or None. It is read only once, as it may be a pipe.
+
+    Raises as `check_price`.
+    """
     check_price(price_per_hour, prices)
     return None if prices is None else price_list(prices)
 
 
 def check_price(price_per_hour: float | None, prices: str | Prices | None) -> None:
-    """InputError if both a price and a price list are given, and for a price that is no number from 0."""
+    """Raise InputError if both a price and a price list are given, or the price is not a number from 0."""
     if price_per_hour is not None:
         PARAMETERS["price_per_hour"].check(price_per_hour)
     if price_per_hour is not None and prices is not None:
@@ -162,10 +167,10 @@ def rental_of(
     memory_gib: float | None = None,
     step_bytes: float | None = None,
 ) -> Rental | None:
-    """The rental of a profile's device at a given price, or by a price list; None if the list lacks it.
+    """The rental of a profile's device at a given price, or from a price list; None if the list lacks it.
 
-    `memory_gib`: the least memory of a device, else that of its data sheet; `step_bytes`: memory that a
-    network takes. InputError if both price and list are given.
+    `memory_gib`: the least memory of a device, None for its data sheet's; `step_bytes`: bytes that a
+    network needs. InputError if both price and list are given.
     """
     check_price(price_per_hour, prices)
     if price_per_hour is not None:
@@ -186,11 +191,11 @@ def rental_of(
 def _gpus(
     offers: tuple[Offer, ...], hardware: Hardware, least_gib: float, step_bytes: float | None
 ) -> tuple[tuple[Offer, ...], str]:
-    """(the offers of GPUs that may stand for a device; an assumption about them).
+    """(offers of GPUs that may stand for a device, an assumption about them or "").
 
-    They have its name, no less bandwidth, and nearly `least_gib` of memory or enough for `step_bytes`. A
-    form (SXM, PCIe) that is another chip is left out, as is a PCIe card for an SXM where others are
-    offered: it has less power and a slower link.
+    These GPUs have the device's name, no less bandwidth, and nearly `least_gib` of memory or enough for
+    `step_bytes`. A form (SXM, PCIe) with another chip is left out. So is a PCIe card for an SXM device if
+    there are others: it has less power and a slower link.
     """
     gpu, note = hardware.gpu, ""
 
@@ -222,13 +227,15 @@ def _gpus(
 
 
 def _is_slower(accelerator: str, its: Gpu, own: Gpu | None) -> bool:
-    """True if a card has less bandwidth than a device's; one of unknown form is not judged by it."""
+    """True if a card has less bandwidth than the device's; False if its form, and so its chip, is open."""
     is_told = bool(form_of(accelerator)) or not has_several_chips(accelerator)
     return is_told and (its.bandwidth_gb_s or 0.0) < ALMOST * ((own and own.bandwidth_gb_s) or 0.0)
 
 
 def slower_words(hardware: Hardware, listed: Prices) -> str:
-    """A clause on the device's cards in a list that are not rented for their bandwidth; "" without any."""
+    """A clause on cards in a list with the device's name, but too little bandwidth; "" without such
+    cards.
+    """
     gpu, names = hardware.gpu, dict.fromkeys(o.accelerator for o in listed.offers if o.accelerator)
     alike = ((n, find_gpu(n)) for n in names if is_same_gpu(n, hardware.kind, gpu))
     slower = [
@@ -244,10 +251,10 @@ def slower_words(hardware: Hardware, listed: Prices) -> str:
 def _processors(
     offers: tuple[Offer, ...], environment: Environment
 ) -> tuple[tuple[Offer, ...], str]:
-    """(the machines without an accelerator that may stand for a processor; an assumption about them).
+    """(machines without an accelerator that may stand for a processor, an assumption about them).
 
-    ARM does not stand for x86, nor the reverse. Machines with fewer threads are slower: they are offered if
-    none has as many.
+    ARM does not stand for x86, nor x86 for ARM. Machines with fewer threads are slower: they are offered
+    only if no machine has enough.
     """
     told = f"{environment.operating_system} {environment.processor}"
     is_x86 = bool(X86.search(told))
@@ -260,6 +267,6 @@ def _processors(
 
 
 def _has_room(machine: Offer, memory_gib: float, step_bytes: float) -> bool:
-    """True if a machine without an accelerator has this memory, or its memory is unknown."""
+    """True if a machine without an accelerator has enough memory, or its memory is unknown."""
     gib = machine.memory_gib  # its system keeps as much as a GPU's libraries
     return gib is None or (gib >= ALMOST * memory_gib and step_bytes <= usable_bytes(gib))

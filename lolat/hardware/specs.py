@@ -1,4 +1,4 @@
-"""The specs of a device that a fit begins with, from a user's table or a bundled data sheet.
+"""The specs of a device that a fit starts from, taken from a user's table or a bundled data sheet.
 
 The bundled data sheets are the rows of gpus.csv (`lolat.hardware.gpus`).
 """
@@ -20,22 +20,27 @@ from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.units import shortened
 
 LOG_ERROR_OF_SHEET, LOG_ERROR_OF_FASTEST, LOG_ERROR_OF_UNKNOWN = 0.1, 0.5, 3.0
-"""Assumed log errors of a rate: from a data sheet; from a sheet in half precision or from a table's fastest
-operation; from a table's fastest network, or unknown."""
+"""Assumed log errors of a rate. OF_SHEET: from a data sheet. OF_FASTEST: from a sheet's half precision, or
+from a table's fastest operation. OF_UNKNOWN: from a table's fastest network, or an unknown rate."""
 PLAUSIBLE = {
     "multiprocessors": (1, 2000, 0.0, ""),
     "fp32_matrix_gflops": (20, 2e6, 2.0, " GFLOPS"),
     "bandwidth_gb_s": (2, 5e4, 0.1, " GB/s"),
 }
-"""Needed column -> the least and the most of any device, the least of a multiprocessor or core, the unit.
+"""Required column -> (least value of any device, largest value, least value per multiprocessor or core,
+unit).
 
-GPUs have 200 GFLOPS and 5 GB/s or more for each; in TFLOPS and TB/s less than 1 and 0.06."""
+Each multiprocessor of a GPU has at least 200 GFLOPS and 5 GB/s; values in TFLOPS and TB/s would be below 1
+and 0.06.
+"""
 MOST_FLOPS_A_BYTE = 5e3
-"""Most FLOPs of any data type for a byte of bandwidth: GPUs have 40 to 420 in BF16, 1,130 in FP4."""
+"""Most FLOPs, in any data type, per byte of bandwidth: GPUs have 40 to 420 in BF16, 1,130 in FP4."""
 MOST_SECONDS_OF_MEMORY = 16.0
-"""Most seconds to read all memory once: GPUs take 0.02 to 1, and 18 or more where MiB stand for GiB."""
+"""Most seconds to read the whole memory once: GPUs take 0.02 to 1, and 18 or more if MiB were given as
+GiB."""
 MOST_L2_MB, MOST_POWER_W = 2e3, 2e4
-"""Most MB of cache and watts of a device: the largest have 256 and 1,400; KB and milliwatts are above."""
+"""Most MB of cache and most watts of a device: the largest devices have 256 and 1,400. Values in KB and
+milliwatts are above these limits."""
 KEPT = {
     "memory_gib": ("memory_gib", 1.0), "bandwidth_gb_s": ("bandwidth_gb_s", 1.0),
     "multiprocessors": ("multiprocessors", 1.0),
@@ -46,16 +51,16 @@ KEPT = {
     "l2_mb": ("l2_mib", 1.0), "power_w": ("power_w", 1.0),
     "link_gb_s": ("link_gb_s", 1.0), "gpus_per_node": ("gpus_per_node", 1.0),
 }  # fmt: skip
-"""Column of a table of data sheets -> (field of `Gpu`, of a link or machine its own name; number of the
-column's units in one of the field's). Rates exclude sparsity."""
+"""Column of a table of data sheets -> (field of `Gpu`, or the column's own name for links and machines,
+number of the column's units in one unit of the field). Rates exclude sparsity."""
 
 
 @dataclass(frozen=True)
 class Specs:
-    """A device's multiprocessors, its rate in MACs per ms and its bandwidth in bytes per ms.
+    """A device's number of multiprocessors, rate in MACs per ms, and bandwidth in bytes per ms.
 
-    `width`: log error of the rate; `power_bound`: true if power limits long runs; `tile`: height and width
-    of a product's tiles, None for the usual, 1 without tiles; `gpu`: the data sheet, None without one.
+    `width`: log error of the rate; `power_bound`: True if power limits long runs; `tile`: height and width
+    of a product's tiles, None for the usual size, 1 without tiles; `gpu`: the data sheet or None.
     """
 
     multiprocessors: float
@@ -68,11 +73,11 @@ class Specs:
 
     @property
     def tf32(self) -> float:
-        """The speedup of convolutions in TF32 over float32; 1 without TF32."""
+        """Speed of convolutions in TF32 / in float32; 1 without TF32."""
         return 1.0 if self.gpu is None else self.gpu.tf32
 
     def of_dtype(self, dtype: str) -> Specs:
-        """The specs in half precision: with the sheet's rate in it, or an unknown one."""
+        """The specs for half precision: the sheet's rate in `dtype`, or without one an unknown rate."""
         rate = self.gpu and self.gpu.rate(dtype)
         if not rate:
             return replace(self, width=LOG_ERROR_OF_UNKNOWN)
@@ -81,9 +86,9 @@ class Specs:
         )
 
     def most(self, dtype: str) -> tuple[float, float]:
-        """Peak MACs and bytes per ms of the data sheet in a data type of a mode, infinite if unknown.
+        """(peak MACs per ms, bytes per ms) of the data sheet in a data type of a mode; infinite if unknown.
 
-        For TF32 the MACs are those of float32, to which `tf32` is relative.
+        For TF32 the MACs are those of float32, because `tf32` is relative to float32.
         """
         peak = self.gpu and self.gpu.peak(FLOAT32 if dtype == TF32 else dtype)
         moved = self.gpu and self.gpu.bandwidth_gb_s
@@ -91,9 +96,10 @@ class Specs:
 
 
 def read_specs(path: str | Path, device: str) -> Specs:
-    """Read the specs of `device` from a table with the columns device, PLAUSIBLE and any of KEPT.
+    """Read the specs of `device` from a table with the columns device, PLAUSIBLE, and any of KEPT.
 
-    The bundled sheet of the device fills missing columns. InputError for no row or an implausible value.
+    The bundled sheet of the device fills missing columns. InputError for a missing row or an implausible
+    value.
     """
     row = sheet_row(path, device, (*PLAUSIBLE,))
     for name, (low, high, _, unit) in PLAUSIBLE.items():
@@ -103,7 +109,7 @@ def read_specs(path: str | Path, device: str) -> Specs:
 
 
 def listed_specs(device: str) -> Specs:
-    """The specs of a GPU by its name, from the bundled data sheets. InputError if there is none."""
+    """The specs of a GPU from the bundled data sheets, by name; InputError if there are none."""
     gpu = find_gpu(device)
     if gpu is None or None in (gpu.fp32_tflops, gpu.multiprocessors, gpu.bandwidth_gb_s):
         raise InputError(
@@ -115,7 +121,7 @@ def listed_specs(device: str) -> Specs:
 
 
 def _specs_of(gpu: Gpu) -> Specs:
-    """The specs of a sheet that has the PLAUSIBLE columns."""
+    """The specs from a sheet with the PLAUSIBLE columns."""
     rate, peak = gpu.rate(FLOAT32) or 0.0, gpu.peak(FLOAT32) or 0.0
     return Specs(
         gpu.multiprocessors or 1.0, rate * MACS_MS_OF_TFLOPS, (gpu.bandwidth_gb_s or 0.0) * 1e6,
@@ -124,13 +130,13 @@ def _specs_of(gpu: Gpu) -> Specs:
 
 
 def filled_sheet(device: str, given: Mapping[str, Any]) -> Gpu:
-    """The sheet of `device` with the `given` fields; its bundled sheet fills the others."""
+    """The sheet of `device`: the `given` fields, and the others from its bundled sheet."""
     sheet = {name: value for name, value in given.items() if name in SHEET_FIELDS}
     return replace(find_gpu(device) or Gpu(device), **sheet)
 
 
 def given_sheet(row: Row) -> dict[str, Any]:
-    """The sheet in a device's profile, from the row of a table of data sheets: fields of KEPT."""
+    """The fields of KEPT in a row of a table of data sheets, as a device's profile stores them."""
     row.whole("gpus_per_node", default=1)
     given = ((name, unit, column) for column, (name, unit) in KEPT.items() if row.get(column))
     return {name: above_zero(row, column) / unit for name, unit, column in given}
@@ -139,7 +145,7 @@ def given_sheet(row: Row) -> dict[str, Any]:
 def sheet_row(path: str | Path, device: str, needed: Sequence[str] = ()) -> Row:
     """The row of a device in a table of data sheets.
 
-    InputError if there is none, or if it has columns in TB/s or TFLOPS for GB/s or GFLOPS.
+    InputError if there is no such row, or if its values are in TB/s or TFLOPS in place of GB/s or GFLOPS.
     """
     rows = read_table(path, ("device", *needed), rows="device").by("device")
     if device not in rows:
@@ -155,7 +161,7 @@ def above_zero(row: Row, column: str) -> float:
 
 
 def _check_units(row: Row) -> None:
-    """InputError for columns that contradict each other."""
+    """Raise InputError for values that contradict each other, as in wrong units."""
     rates = [name for name in KEPT if name.endswith(("tflops", "gflops"))]
     columns = [
         name for name in (*PLAUSIBLE, *rates, "memory_gib", "l2_mb", "power_w") if row.get(name)

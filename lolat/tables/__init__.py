@@ -1,1 +1,1 @@
-"""Tables of times that others measured."""
+"""Tables of times that other people measured."""

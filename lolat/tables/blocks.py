@@ -1,4 +1,7 @@
-"""Points from a profile or a table. A point is a block at one batch size, with its counts and times."""
+"""Points from a profile or a table.
+
+A point is a block at one batch size, with its counts and times.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,10 @@ MOST_USED_ROWS = 2_000  # used of a table; more do not improve a fit of some for
 class Point:
     """A measured block at one batch size.
 
-    `counts`: the known ones, at least acts, inp, flops; `samples_ms`: raw times in the order of measuring,
-    None for a point from a table; `reference_ms`: times of the network that ran before each sample;
-    `spread`: relative difference between two halves of the samples; `whole`: true for a network, timed in a
-    loop of its own, false for a block, timed after a network; `scheme`: how it was quantized
+    `counts`: the known counts, at least acts, inp and flops; `samples_ms`: raw times in the order of
+    measuring, None for a point from a table; `reference_ms`: times of the network that ran before each
+    sample; `spread`: relative difference between two halves of the samples; `whole`: True for a network,
+    timed in its own loop, False for a block, timed after a network; `scheme`: the quantization scheme
     (`lolat.graph.quantized`), "" in float.
     """
 
@@ -61,12 +64,12 @@ class Point:
 
     @property
     def key(self) -> str:
-        """See `lolat.tables.copies.row_key`; equal counts tell one size of a network from another."""
+        """A key of the measurement (`lolat.tables.copies.row_key`); each size of a network has its own."""
         sizes = (self.counts.get(column, -1) for column in COLUMNS)
         return row_key(self.name, self.latency_ms, self.batch_size, *sizes)
 
     def to_dict(self) -> dict[str, Any]:
-        """The point as a profile has it."""
+        """The point as a dict for a profile's JSON."""
         fields = asdict(self)
         if not self.scheme:
             del fields["scheme"]
@@ -78,7 +81,7 @@ class Point:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Point:
-        """Read a point of a profile; a count that is null or absent is unknown."""
+        """Read a point from a profile; a count that is null or absent is unknown."""
         counts = {c: document[c] for c in COLUMNS if document.get(c) is not None}
         if not counts.keys().isdisjoint(EXTRAS):  # the others tell it where a file does not
             known = np.array([counts.get(c, 0) for c in COLUMNS])
@@ -87,12 +90,12 @@ class Point:
 
 
 def points_of(document: Mapping[str, Any], key: str = "points") -> list[Point]:
-    """The points of a profile, those of a `key`."""
+    """The points in a profile's field `key`."""
     return [Point.from_dict(p) for p in document.get(key, ())]
 
 
 def times(points: Sequence[Point]) -> np.ndarray:
-    """(points,) latencies, ms."""
+    """(points,) latencies in ms."""
     return np.array([p.latency_ms for p in points])
 
 
@@ -102,10 +105,10 @@ def known_features(points: Sequence[Point]) -> tuple[str, ...]:
 
 
 def family_of(name: str) -> str:
-    """The architecture's family by a network's name: the letters before the first digit or separator.
+    """The family of an architecture: the letters of a network's name before the first digit or separator.
 
-    A prefix for package, framework or weights is ignored; a "grouped residual 50" is of the family of a
-    "residual 34".
+    A prefix for package, framework or weights is ignored; "grouped residual 50" and "residual 34" are one
+    family.
     """
     plain = name.rpartition("/")[2].partition(":")[2] or name.rpartition("/")[2]
     plain = re.sub(r"^(?:(?:tf|legacy|gluon|test|tv|ssl|swsl|dm)_|grouped )", "", plain.lower())
@@ -115,9 +118,9 @@ def family_of(name: str) -> str:
 def blocks_of(points: Sequence[Point]) -> list[str]:
     """(points,) the name of each point's block; points of one block are left out of a fit together.
 
-    A block is the points of one name at all batch sizes; of whole networks, those of one family. Rows of
-    a table with the same counts are one block too, else the same counts would be in both the fit and the
-    test. Points that LoLat measured have kinds of operations: their blocks are by name alone.
+    A block is the points of one name at all batch sizes; for whole networks, the points of one family. Rows
+    of a table with the same counts are one block too, since otherwise the same counts would be in both the
+    fit and the test. Points that LoLat measured have kinds of operations; their blocks go by name alone.
     """
     block: dict[str, str] = {}
 
@@ -139,7 +142,7 @@ def blocks_of(points: Sequence[Point]) -> list[str]:
 
 
 def lacking_counts(points: Sequence[Point]) -> str:
-    """The warning about points of a table that lack some of six counts; "" if none does."""
+    """A warning if points of a table lack some of the six counts; else ""."""
     lacks = Counter(f for p in points for f in FEATURES if f not in p.counts)
     told = [f"no {name} in {n} of {len(points)} rows" for name, n in lacks.items()]
     more = "acts, inp, flops alone are used; answers get closer where every row has the others too"
@@ -153,7 +156,7 @@ def matrix(points: Sequence[Point], features: Sequence[str]) -> np.ndarray:
 
 
 def read_points(path: str | Path, devices: Collection[str] = ()) -> list[tuple[Point, Row]]:
-    """Read the points of a device from a CSV table with acts, inp, flops, latency_ms, each with its row.
+    """Read (point, row) pairs of a device from a CSV table with the columns acts, inp, flops, latency_ms.
 
     Optional columns: traffic, weights, ops, batch_size, name; an empty cell is an unknown count. Other
     columns are ignored. At most MOST_USED_ROWS rows, drawn at random, are read. InputError names the wrong
@@ -167,12 +170,12 @@ def read_points(path: str | Path, devices: Collection[str] = ()) -> list[tuple[P
 
 
 def read_blocks(path: str | Path) -> Table:
-    """Read a table of blocks; errors: see `read_points`."""
+    """Read a table of blocks; raises as `read_points`."""
     return read_table(path, BLOCK_COLUMNS, EXPECTED_BLOCKS, "measured block")
 
 
 def point_of(row: Row) -> Point:
-    """The point of a row; its counts are the name of a row without one."""
+    """The point in a row; a row without a name is named by its counts."""
     expected = "a count from 0 to 2**63 - 1, a whole number"
     counts = {
         column: row.whole(column, 0, MOST_OF_A_COUNT, expected)

@@ -1,6 +1,6 @@
-"""The kinds of measurements that a file holds, told by the columns of its table.
+"""The kind of measurements in a file, recognized by the columns of its table.
 
-`lolat fit` fits a device to them, `lolat evaluate` compares predictions with them.
+`lolat fit` fits a device to such a file, `lolat evaluate` compares predictions with it.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ OF_SERVING = {
     "ttft",
     "ttft_ms",
 }
-"""Columns that tables of served models have under these or nearly these names."""
+"""Names of columns by which tables of served models are recognized, even if a name differs slightly."""
 MODEL = Content("models", "models")
-"""A profile, no table."""
+"""The content of a profile, which is not a table."""
 
 
 def content_of(path: str | Path) -> Content:
-    """Return what a file contains; for a table the likeliest content, which its reader then checks."""
+    """The content of a file; for a table the most likely content, which the table's reader then checks."""
     if is_table(path):
         table = read_table(path)
         content = content_of_columns(table.names)
@@ -85,7 +85,7 @@ def content_of(path: str | Path) -> Content:
 
 
 def content_of_columns(columns: Collection[str]) -> Content:
-    """The content of a table with these columns."""
+    """The most likely content of a table with these columns."""
     if "epoch_s" in columns:
         return EPOCHS
     if {"tpot_ms", "itl_mean_ms"} & {*columns} or ("model" in columns and {*columns} & OF_SERVING):

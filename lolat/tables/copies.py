@@ -1,4 +1,4 @@
-"""Copies among the rows of tables, which count once."""
+"""Copies of a row in tables, which count once."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ T = TypeVar("T")
 
 
 def row_key(name: str, ms: float, *sizes: float) -> str:
-    """A short key of a measurement, the same for its rows in any unit and in any table.
+    """A short key of a measurement, the same in any unit and in any table.
 
-    `name`: the network's name; the library, publisher or folder in front of it does not count.
+    `name`: the network's name; a library, publisher or folder in front of it does not change the key.
     """
     told = re.split(r"[:/\\]", name)[-1].casefold(), f"{ms:.4g}", *map(float, sizes)
     return sha256(repr(told).encode()).hexdigest()[:16]
 
 
 def copies_words(copies: int, rows: int) -> str:
-    """The remark that `copies` of `rows` rows are left out; both are numbers."""
+    """The remark that `copies` of the `rows` rows are left out."""
     return f"{copies} of {rows} rows are copies of others, and count once"
 
 
 def unique(keyed: Sequence[tuple[Hashable, T]], warn: Warn) -> list[T]:
-    """The last value of each key, in the order of the keys; `warn` gets a remark on the number left out."""
+    """The last value of each key, in the order of keys; `warn` is called with the number left out."""
     found = dict(keyed)
     if copies := len(keyed) - len(found):
         warn(copies_words(copies, len(keyed)))

@@ -30,16 +30,17 @@ from lolat.readers.children import arrays_of
 from lolat.tables.networks import Network, TimedNetwork
 
 CACHE_VERSION = 23
-"""Version of the cache: raise it when `lolat.graph.work` or the counts change."""
+"""Version of the cache; raise it when `lolat.graph.work` or the counts change."""
 TOO_MANY = 0.004
-"""Least relative excess of a network's parameters over its row's that tells another timed form."""
+"""Relative difference between a network's parameters and its row's, above which another form of it was
+timed."""
 
 
 @dataclass(frozen=True)
 class Counted:
     """A timed network: its steps (`lolat.graph.work.step_table`), counts and number of parameters.
 
-    `counts`: (2, COLUMNS), those of a pass and those of each sample.
+    `counts`: (2, COLUMNS), counts per pass and counts per sample.
     """
 
     network: Network
@@ -48,7 +49,7 @@ class Counted:
     parameters: float
 
     def has(self, name: str) -> bool:
-        """True if a step is of a class of operations."""
+        """True if a step belongs to the class of operations `name`."""
         return bool((self.steps[:, STEP_COLUMNS.index("kind")] == CLASSES.index(name)).any())
 
     def work(self, batch_size: int) -> Workload:
@@ -63,9 +64,10 @@ class Counted:
 
 
 def numbered(rows: Sequence[tuple[TimedNetwork, Counted]]) -> list[int]:
-    """(rows,) numbers of networks; rows that differ only in batch size, pass or name share one.
+    """(rows,) a number for each distinct network.
 
-    Two names mean one network if their steps and counts are equal.
+    Rows that differ only in batch size, pass or name have the same number: two names mean one network if
+    their steps and counts are equal.
     """
     numbers, by_name = dict[bytes, int](), dict[Network | tuple[str, int | None], int]()
     for row, counted in rows:
@@ -77,11 +79,11 @@ def numbered(rows: Sequence[tuple[TimedNetwork, Counted]]) -> list[int]:
 def counts_of(
     rows: Sequence[TimedNetwork], on_progress: OnProgress | None = None
 ) -> list[Counted | LolatError]:
-    """The counts of each row's network, or the error of reading it.
+    """The counts of each row's network, or the error of reading the network.
 
-    A network that is not cached on disk is read in a process of its own. Some networks of timm are timed
-    with merged branches, such as RepVGG's: if the table has fewer parameters than the network, the form
-    with the nearer number is taken. Before PyTorch had fused attention, it ran as single operations.
+    A network that is not cached on disk is read in a process of its own. Some networks of timm, such as
+    RepVGG, are timed with merged branches: if the table has fewer parameters than the network, the form
+    whose number is nearer is taken. Before PyTorch had fused attention, attention ran as single operations.
     Tables of timm have group norms in half precision.
     """
     counts = _read([row.network for row in rows], on_progress)
@@ -103,7 +105,7 @@ def counts_of(
 
 
 def _excess(counts: Counted | LolatError, row: TimedNetwork) -> float:
-    """The relative excess of a network's parameters over its row's; infinite for an error."""
+    """A network's parameters / its row's parameters - 1; infinite for an error."""
     if isinstance(counts, LolatError):
         return math.inf
     return 0.0 if row.parameters is None else counts.parameters / row.parameters - 1.0
@@ -112,7 +114,7 @@ def _excess(counts: Counted | LolatError, row: TimedNetwork) -> float:
 def _read(
     networks: Collection[Network], on_progress: OnProgress | None
 ) -> dict[Network, Counted | LolatError]:
-    """The counts of networks, each read once."""
+    """Network -> its counts, or the error of reading it; each network is read once."""
     counted: dict[Network, Counted | LolatError] = {}
     for mode in sorted({mode for *_, mode in networks}, key=str):
         specs = dict.fromkeys((spec, size) for spec, size, own in networks if own == mode)

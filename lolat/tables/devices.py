@@ -1,4 +1,4 @@
-"""The rows of one device in a table of several: times of two devices are never mixed."""
+"""The rows of one device in a table: times of two devices are never mixed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lolat.units import shortened
 
 
 def rows_of_devices(table: Table, devices: Collection[str] = (), argument: str = "name") -> Table:
-    """The rows of some devices by the column `device`; all rows if there is no such column.
+    """The rows of `devices`, by the column `device`; all rows if there is no such column.
 
-    `argument`: the name of `devices` in messages. InputError if none of their rows is there, and for rows
-    of several devices if none is named.
+    `argument`: the name of `devices` in messages. InputError if these devices have no row, or if no device
+    is named and the table has several.
     """
     cells = table.cells("device")
     found = {device_key(cell): cell for cell in cells if cell}
@@ -35,7 +35,7 @@ def rows_of_devices(table: Table, devices: Collection[str] = (), argument: str =
 
 
 def check_one_device(tables: Iterable[Table]) -> None:
-    """InputError for tables of several devices."""
+    """Raise InputError for tables of several devices."""
     found: dict[str, str] = {}
     for table in tables:
         rows_of_devices(table)

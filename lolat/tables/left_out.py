@@ -1,4 +1,4 @@
-"""The unusable rows of a table, and their reasons in at most three lines."""
+"""The rows of a table that cannot be used, with the reasons in at most three lines."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ UNKNOWN_NETWORK_CODE = "unknown-network"
 
 @dataclass
 class LeftOut:
-    """The rows left out, by reason.
+    """The rows that are left out, by reason.
 
-    `reasons`: reason -> number of rows; `causes`: reason -> a cause that several share; `places`: reason ->
-    lines or names of its rows.
+    `reasons`: reason -> number of rows; `causes`: reason -> a cause that several reasons share; `places`:
+    reason -> lines or names of its rows.
     """
 
     reasons: Counter[str] = field(default_factory=Counter)
@@ -27,7 +27,7 @@ class LeftOut:
     places: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, reason: str, cause: str = "", rows: int = 1, place: str = "") -> None:
-        """Leave out rows; reasons of one `cause` share a line; `place`: their line or name."""
+        """Leave out rows; reasons with the same `cause` share a line; `place`: the rows' line or name."""
         self.reasons[reason] += rows
         if cause:
             self.causes[reason] = cause
@@ -35,7 +35,10 @@ class LeftOut:
             self.places.setdefault(reason, []).append(place)
 
     def network(self, name: str, spec: str, error: LolatError) -> None:
-        """Leave out a network that cannot be read; `spec`: NETWORK; `name`: the network in its row."""
+        """Leave out a network that cannot be read.
+
+        `spec`: the network as NETWORK; `name`: its name in the row.
+        """
         is_bare = ":" not in spec and not is_file(spec)
         if is_bare and error.code == UNKNOWN_NETWORK_CODE:
             shown, package = shortened(spec), BY_NAME[-1]
@@ -45,7 +48,7 @@ class LeftOut:
             self.add(f"{name}: {error}", error.code, place=name)
 
     def lines(self, file: str = "") -> Iterator[str]:
-        """At most MOST_LINES lines; `file`: that of the rows."""
+        """Yield at most MOST_LINES lines with numbers of rows and reasons; `file`: the file of the rows."""
         grouped = self._grouped()
         whole = grouped if len(grouped) <= MOST_LINES else grouped[: MOST_LINES - 1]
         for number, text in whole:
@@ -62,7 +65,7 @@ class LeftOut:
         return f"{first}; and {more} other reasons" if more > 0 else first
 
     def _grouped(self) -> list[tuple[int, str]]:
-        """(rows, first reason as an example) of each cause; the most rows first."""
+        """(number of rows, first reason as an example) of each cause; the most rows come first."""
         groups: dict[str, list[str]] = {}
         for reason in self.reasons:
             groups.setdefault(self.causes.get(reason, reason), []).append(reason)

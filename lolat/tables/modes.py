@@ -1,4 +1,4 @@
-"""The execution mode of a table's row, and that in the name of a table."""
+"""The execution mode of a table's row, and the mode in the name of a table."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MODE_COLUMNS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "channels_last": ("channels_last", {"yes": True, "no": False, "true": True, "false": False}),
     "pass": ("training", {"inference": False, "training": True}),
 }
-"""Column of a table -> (the field of Mode that it sets, word -> value of the field)."""
+"""Column of a table -> (the field of Mode that it sets, word in a cell -> value of the field)."""
 
 
 def mode_of_row(row: Row, usual: Mode = DEFAULT_MODE) -> Mode:
-    """The mode of a row; `usual` where it has no column. InputError for an unknown word."""
+    """The mode of a row; a field without a column comes from `usual`. InputError for an unknown word."""
     changes: dict[str, Any] = {}
     for column, (name, choices) in MODE_COLUMNS.items():
         if row.get(column):
@@ -34,9 +34,9 @@ def mode_of_row(row: Row, usual: Mode = DEFAULT_MODE) -> Mode:
 
 
 def mode_of_name(name: str, usual: Mode | None = None) -> Mode:
-    """The mode in the name of a table such as timm's: infer-amp-nhwc-pt240-...-dynamo.csv.
+    """The mode in the name of a table like timm's: infer-amp-nhwc-pt240-...-dynamo.csv.
 
-    `usual`: the mode if the name has none; None: DEFAULT_MODE.
+    `usual`: the mode if the name has none; None for DEFAULT_MODE.
     """
     words = re.split(r"[-.]", name.lower())
     # "mixed" alone may be what a table holds, such as mixed networks.

@@ -1,6 +1,6 @@
-"""Reads tables of networks: a row is a whole network timed on a device.
+"""Reading tables of networks, in which a row is a whole network timed on a device.
 
-Their columns may be those of timm's benchmark.py (--results-file) or of timm's published results.
+The columns may be those of timm's benchmark.py (--results-file) or of timm's published results.
 """
 
 from __future__ import annotations
@@ -47,32 +47,33 @@ TIME_COLUMNS = (
     "latency_ms", "step_ms", "iteration_ms", "time_ms", "ms", "infer_step_time", "train_step_time",
 )  # fmt: skip
 IN_MS = {"latency_s": 1e3, "time_s": 1e3, "latency_us": 1e-3, "time_us": 1e-3}
-"""Column of times in another unit -> the unit in ms."""
+"""Column of times in another unit -> its unit in ms."""
 RATE_COLUMNS = (
     "samples_per_s", "samples_per_sec", "images_per_s", "images_per_sec", "infer_samples_per_sec",
     "train_samples_per_sec",
 )  # fmt: skip
-"""Columns of samples a second, for tables without times."""
+"""Columns of samples per second, for tables without times."""
 TIMED_COLUMNS = (*TIME_COLUMNS, *IN_MS, *RATE_COLUMNS)
 PREFIXES = {False: "infer_", True: "train_"}
-"""True for training -> the beginning of timm's columns of times; one table may have both passes."""
+"""True for training, False for inference -> prefix of timm's columns of times; a table may have both
+passes."""
 MACTS = "macts"
-"""timm's column of millions of activations, which other tables do not have."""
+"""timm's column of millions of activations; no other tables have it."""
 TIMM_OPTIMIZER = "momentum"
-"""The optimizer of timm's benchmark.py: create_optimizer_v2's "sgd" has a momentum of 0.9."""
+"""The optimizer of timm's benchmark.py: "sgd" of create_optimizer_v2 has a momentum of 0.9."""
 TRAINER_OPTIMIZER = "adamw"
-"""The optimizer that transformers' Trainer takes if none is given, for rows with its log."""
+"""The default optimizer of transformers' Trainer, for rows with a log of the Trainer."""
 DEVICES = (
     "parallel", "gpus", "num_gpus", "n_gpus", "gpu_count", "num_devices", "device_count",
     "replicas", "world_size", "num_processes",
 )  # fmt: skip
 """Columns with the number of devices of a row, or with the way in which they split the network."""
 ACCUMULATED = ("gradient_accumulation", "gradient_accumulation_steps", "accumulate")
-"""Columns with the number of batches that each device adds up for an update."""
+"""Columns with the number of batches that each device accumulates before an update."""
 SINGLE = ("", "1", "no")
-"""Cells of such columns that mean one device."""
+"""Values in the columns DEVICES that mean one device."""
 PARAMETERS = ("params_millions", "param_count")
-"""Columns of millions of parameters, in tables of timm."""
+"""Columns of millions of parameters in tables of timm."""
 LARGEST_SIZE = 2**20
 EXPECTED_NETWORKS = (
     "expected the columns network (or model), batch_size and latency_ms (or latency_s, latency_us, "
@@ -81,21 +82,20 @@ EXPECTED_NETWORKS = (
     "and epoch_s, in seconds)"
 )
 SAME_TIME = 0.1
-"""Largest relative difference between two times of a row, or between its time and its rate."""
+"""Largest relative difference between two times in a row, or between its time and its rate."""
 Network = tuple[str, int | None, Mode]
-"""(NETWORK, its size, as `lolat.readers.read` takes them, its execution mode)."""
+"""(NETWORK, its input size, its execution mode); the first two are arguments of `lolat.readers.read`."""
 
 
 @dataclass(frozen=True)
 class TimedNetwork:
-    """A row: a network, its execution mode and time; `parameters`: None if the table does not say.
+    """A row of a table: a network, its execution mode and its time.
 
-    `before_fused`: timed by a PyTorch below 2.0, which has no fused attention. `half_norm`: of a table of
-    timm, whose group norms ran in half precision under autocast: on the RTX 4090 ResNet-50 with them takes
-    1.12 times as long as with batch norms, by the bytes of float32 it would take twice as long.
-
-    A training step may be an iteration of `accumulate` batches on each of several devices, `gpus`, with
-    `link_gbps` each (0: not told).
+    `parameters`: None if the table does not say. `before_fused`: timed by a PyTorch below 2.0, which has no
+    fused attention. `half_norm`: from a table of timm, whose group norms ran in half precision under
+    autocast: on the RTX 4090, ResNet-50 with group norms takes 1.12 times as long as with batch norms; by
+    the bytes of float32 it would take twice as long. A training step may be an iteration of `accumulate`
+    batches on each of several devices, `gpus`, with `link_gbps` each (0: unknown).
     """
 
     name: str
@@ -112,12 +112,12 @@ class TimedNetwork:
 
     @property
     def same(self) -> Hashable:
-        """A key that is equal for rows of the same work."""
+        """A key that is equal for rows with the same work."""
         return self.network, self.batch_size, self.gpus, self.accumulate, self.link_gbps
 
     @property
     def key(self) -> str:
-        """See `lolat.tables.copies.row_key`."""
+        """A key of the measurement; see `lolat.tables.copies.row_key`."""
         return row_key(self.name, self.latency_ms, self.batch_size)
 
     @property
@@ -127,7 +127,7 @@ class TimedNetwork:
 
     @property
     def optimizer(self) -> str:
-        """The optimizer whose update is part of the training step; "none", or "" if the table is silent."""
+        """The optimizer whose update is part of the training step; "none" without one, "" if unknown."""
         is_timm = self.mode.training and any(name.startswith(PREFIXES[True]) for name in self.row)
         usual = TRAINER_OPTIMIZER if is_logged(self.row) else TIMM_OPTIMIZER if is_timm else ""
         return self.row.get("optimizer") or usual
@@ -137,7 +137,7 @@ class TimedNetwork:
 class NetworkTable:
     """The rows of one device in a table of networks, and the rows left out.
 
-    `assumed`: the execution mode that the rows are taken to have, None if the table or the caller states
+    `assumed`: the execution mode that the rows are assumed to have; None if the table or the caller states
     it.
     """
 
@@ -148,7 +148,7 @@ class NetworkTable:
     assumed: Mode | None = None
 
     def say_assumed(self, warn: Warn) -> None:
-        """Warn of columns that are not read, and of an assumed execution mode or batch size."""
+        """Warn about columns that are not read, and about an assumed execution mode or batch size."""
         if len(_timed_passes(self.columns)) > 1:
             for prefix in {*PREFIXES.values()} - {PREFIXES[row.mode.training] for row in self.rows}:
                 warn(
@@ -173,12 +173,12 @@ class NetworkTable:
             )
 
     def say_left_out(self, warn: Warn) -> None:
-        """Warn of the rows left out."""
+        """Warn about the rows left out."""
         for line in self.left_out.lines(self.path):
             warn(line)
 
     def nothing(self) -> InputError:
-        """The error of a table without a usable row."""
+        """The error for a table without a usable row."""
         why = str(self.left_out) or "it has no rows"
         return InputError(f"{self.path}: no row could be used ({why}); {EXPECTED_NETWORKS}")
 
@@ -191,13 +191,13 @@ def read_networks(
     training: bool = False,
     iterations: bool = False,
 ) -> NetworkTable:
-    """Read a table of networks; with a column `device`, the rows of `devices` alone.
+    """Read a table of networks; if it has a column `device`, only the rows of `devices`.
 
-    A network is a NETWORK (column `network`), a name of timm (column `model`), or `networks/NAME.json`
+    A network is a NETWORK (column `network`), a name in timm (column `model`), or `networks/NAME.json`
     beside the table, a configuration of transformers. Its execution mode comes from MODE_COLUMNS, else from
     the file's name, else it is `mode`. Wrong rows are left out, and added to `left_out`. `training`: read
-    the times of training if the table has both and does not say which a row is. `iterations`: read
-    training on several devices, and of several batches, too.
+    the times of training if the table has both passes and does not say which one a row is. `iterations`:
+    also read training on several devices, and with several batches.
     """
     rows = read_table(path, expected=EXPECTED_NETWORKS)
     rows.mark_read("device")
@@ -234,12 +234,12 @@ def read_networks(
 
 
 def on_several(row: Row) -> bool:
-    """True for a row that ran on more than one device."""
+    """True for a row timed on more than one device."""
     return any(row.get(column, "") not in SINGLE for column in DEVICES)
 
 
 def _is_split(row: Row) -> bool:
-    """True if a word of the row, for example tp2, says that devices split the network."""
+    """True if a word in the row, such as tp2, says that devices split the network."""
     return (text := row.get("parallel", "")) not in SINGLE and not text.isdigit()
 
 
@@ -307,7 +307,7 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
 def size_of(row: Row, network: str, training: bool) -> int | None:
     """The pixels or tokens of a row's network; None if the row does not say.
 
-    InputError for tokens of a network from a package of images.
+    InputError for tokens if the network comes from a package of image networks.
     """
     package, other = network.partition(":")[0], PREFIXES[not training]
     of_images = package in BY_NAME
@@ -322,13 +322,13 @@ def size_of(row: Row, network: str, training: bool) -> int | None:
 
 
 def accumulated(row: Row) -> int:
-    """The batches of each device in an update; 1 if the row does not say."""
+    """Batches that each device accumulates before an update; 1 if the row does not say."""
     column = next(filter(row.get, ACCUMULATED), ACCUMULATED[0])
     return row.whole(column, 1, LARGEST_SIZE, default=1)
 
 
 def pure_half_words(rows: int, precision: str) -> str:
-    """A remark on rows of training in half precision itself."""
+    """A remark on training rows whose weights, too, are in half precision."""
     return (
         f"{plural(rows, 'row')} of training in {precision}: weights, gradients and optimizer states are "
         "taken to have 2 bytes; of autocast, such as bf16=True or fp16=True of transformers' Trainer, "
@@ -342,7 +342,7 @@ def is_logged(row: Row) -> bool:
 
 
 def _ms(row: Row, column: str, samples: int, folder: Path) -> float:
-    """The time of a row, from its time, its samples a second, or the log that it names."""
+    """The time of a row in ms, from its time, its samples per second, or the log that it names."""
     if column not in RATE_COLUMNS:
         return milliseconds(row, column)
     if row[column].endswith(".json"):
@@ -353,7 +353,7 @@ def _ms(row: Row, column: str, samples: int, folder: Path) -> float:
 
 
 def milliseconds(row: Row, column: str) -> float:
-    """The time in a cell of a column in ms, or of `IN_MS`; InputError outside SHORTEST_MS to LONGEST_MS."""
+    """The time in a cell, converted to ms; InputError outside SHORTEST_MS to LONGEST_MS."""
     if column not in IN_MS:
         return row.milliseconds(column)
     value = row.number(column, ABOVE_ZERO, expected="a number above 0")
@@ -361,14 +361,14 @@ def milliseconds(row: Row, column: str) -> float:
 
 
 def _in_range(row: Row, column: str, ms: float) -> float:
-    """The ms that a cell stands for; InputError outside SHORTEST_MS to LONGEST_MS."""
+    """The `ms` that a cell stands for; InputError outside SHORTEST_MS to LONGEST_MS."""
     if not SHORTEST_MS <= ms <= LONGEST_MS:
         raise row.refused(f"{column} is {row[column]!r}, {ms:g} ms; expected {EXPECTED_MS}", column)
     return ms
 
 
 def version_of(path: str) -> str | None:
-    """The version of PyTorch in the name of a table of timm: pt291 is 2.9.1."""
+    """The version of PyTorch in the name of a timm table: pt291 means 2.9.1; None without one."""
     found = re.search(r"-pt(1)(\d\d)[-.]|-pt(\d)(\d)(\d)[-.]", Path(path).name)
     return None if found is None else ".".join(filter(None, found.groups()))
 

@@ -1,4 +1,4 @@
-"""Reads tables of operations: a row is a single operation timed on a device."""
+"""Reading tables of operations, in which a row is a single operation timed on a device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPERATION_COLUMNS: dict[str, tuple[str, ...]] = {
     "conv": CONVOLUTION,
     **dict.fromkeys((*BINARY, *UNARY), BLOCK),
 }
-"""Operation -> its columns of sizes, whole numbers."""
+"""Operation -> its columns with sizes, which are whole numbers."""
 PRODUCT_NAMES = ("linear", "bmm", "conv")
 EXPECTED_OPERATIONS = (
     "expected the columns op (linear, bmm, conv, softmax, ln, add, mul, gelu ...), latency_ms, and "
@@ -38,7 +38,7 @@ EXPECTED_OPERATIONS = (
 
 @dataclass(frozen=True)
 class TimedOperation:
-    """A row: an operation, a Graph of it alone, its batch size and time."""
+    """A row of a table: an operation as a Graph, its batch size and its time."""
 
     name: str
     graph: Graph
@@ -48,12 +48,12 @@ class TimedOperation:
 
     @property
     def mode(self) -> Mode:
-        """The data type and layout that it was timed in, eager; float32 if the table is silent."""
+        """The data type and layout in which it was timed, eager; float32 if the table does not say."""
         return mode_of_row(self.row)
 
     @property
     def same(self) -> Hashable:
-        """A key that is equal for rows of the same work."""
+        """A key that is equal for rows with the same work."""
         sizes = (self.row.whole(column, 0) for column in OPERATION_COLUMNS[self.name])
         return (self.name, self.mode, self.row.get("groups"), *sizes)
 
@@ -79,7 +79,7 @@ def _timed_operation(row: Row) -> TimedOperation:
 
 
 def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:
-    """The Graph of one operation alone, and its batch size."""
+    """(Graph of the operation alone, its batch size)."""
     builder = GraphBuilder(name, "torch")
     if name == "linear":
         x = builder.input((1, a["m"], a["n"]))

@@ -1,4 +1,4 @@
-"""Reads the log of a run of transformers' Trainer: trainer_state.json."""
+"""Reading the log of a run of transformers' Trainer: trainer_state.json."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from lolat.io.paths import reason_of
 from lolat.io.tables import Row
 
 SAME_STEP, ROUNDED = 0.1, 0.0005
-"""Largest relative difference between the samples of a step by a log and by its row; largest rounding of
-the log's steps a second."""
+"""(largest relative difference between the samples of a step by a log and by its row, largest rounding of
+the log's steps per second)."""
 
 
 def logged_rate(row: Row, column: str, folder: Path, samples: int) -> float:
-    """The samples a second, of all GPUs, at the end of a log of transformers' Trainer that a cell names.
+    """Samples per second of all GPUs, from the end of the Trainer's log that a cell names.
 
-    The evaluations in its time are left out. transformers 4 writes the planned samples and steps, even if
-    the run stopped early. `samples`: those of a step by the row; InputError if the log has another number.
+    The time of evaluations is left out. transformers 4 writes the planned samples and steps even if the run
+    stopped early. `samples`: samples of a step by the row; InputError if the log has another number.
     """
     expected = "expected the trainer_state.json, relative to the table, of a run that ended"
     try:
