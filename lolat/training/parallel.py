@@ -1,9 +1,10 @@
 """Data parallelism, sharded or not: memory of each device, messages, and the wait for them.
 
-Every device has its own part of the batch. After the backward pass it needs the sum of the gradients of all
-parameters, or of those whose optimizer states it has (ZeRO, Rajbhandari et al. 2020; FSDP, Zhao et al.
-2023). Messages travel while other gradients are computed, in buckets as in PyTorch's
-DistributedDataParallel (Li et al., "PyTorch Distributed", VLDB 2020), or layer by layer.
+Every device has its own part of the batch. After the backward pass it needs the sum, over all devices, of
+the gradients of all parameters or, if sharded, of the parameters whose optimizer states it has (ZeRO,
+Rajbhandari et al. 2020; FSDP, Zhao et al. 2023). Messages travel while other gradients are computed, in
+buckets as in PyTorch's DistributedDataParallel (Li et al., "PyTorch Distributed", VLDB 2020), or layer by
+layer.
 """
 
 from __future__ import annotations
@@ -26,18 +27,19 @@ from lolat.training.recipe import Shards, gradient_bytes
 BUCKET_BYTES = 25 * 2**20
 """The default `bucket_cap_mb` of DistributedDataParallel, 25 MiB."""
 FIRST_BUCKET_BYTES = 2**20
-"""The first bucket of DistributedDataParallel, small so that the link is busy early."""
+"""Bytes of the first bucket of DistributedDataParallel, small so that the link is busy early."""
 
 
 def exposed_ms(
     gradient_bytes: Sequence[float], backward_ms: Sequence[float], allreduce: Callable[[float], float],
     bucket_bytes: float = BUCKET_BYTES, first_bytes: float = FIRST_BUCKET_BYTES,
 ) -> float:  # fmt: skip
-    """The ms from the end of the backward pass to the end of the exchange.
+    """ms from the end of the backward pass to the end of the exchange of gradients.
 
-    `gradient_bytes`, `backward_ms`: (gradients,) bytes, and ms of the backward pass that computes each, in
-    the order of the forward pass. `allreduce`: bytes -> ms. Gradients fill a bucket from the last to the
-    first; it leaves with `bucket_bytes` or more (the first with `first_bytes`), one at a time.
+    `gradient_bytes`, `backward_ms`: (gradients,) bytes of each gradient, and ms of the backward pass that
+    computes it, in the order of the forward pass. `allreduce`: bytes -> ms. Gradients fill buckets from the
+    last to the first. A bucket is sent when it has `bucket_bytes` (the first: `first_bytes`), one bucket at
+    a time.
     """
     computed = free = bucket = 0.0
     limit = first_bytes
@@ -53,11 +55,11 @@ def exposed_ms(
 def gradients(
     graph: Graph, backward_ms: np.ndarray | None, mode: Mode = DEFAULT_MODE
 ) -> tuple[list[float], list[float]]:
-    """The bytes of each gradient, and the ms of backward pass before it is ready.
+    """(bytes of each gradient, ms of the backward pass that computes it).
 
     There is a gradient for each operation with trained parameters, in the order of the forward pass.
-    `backward_ms`: (operations,) ms; times before the first such operation are divided among the others.
-    Without `backward_ms` all gradients are one, ready after the whole backward pass.
+    `backward_ms`: (operations,) ms; the time of operations before the first gradient is divided among all
+    gradients. Without `backward_ms` all gradients are one, ready after the whole backward pass.
     """
     size, numbers = gradient_bytes(graph, mode), trained_parameters(graph)
     learned = [i for i, n in enumerate(numbers) if n]
@@ -70,9 +72,10 @@ def gradients(
 
 
 def frozen_weights(graph: Graph, each: float, parts: int) -> np.ndarray:
-    """(2, parts) bytes of frozen parameters, `each` bytes a parameter, for the `parts` of `gradients`.
+    """(2, parts) bytes of frozen parameters that the forward (row 0) and the backward pass (row 1) read.
 
-    The forward pass reads them; the backward pass reads them again if a gradient goes through.
+    `each`: bytes of a parameter; `parts`: the number of gradients, see `gradients`. The backward pass reads
+    only the parameters of operations that a gradient goes through.
     """
     trained = np.array(trained_parameters(graph), float)
     frozen = each * np.maximum(np.array(operations_parameters(graph), float) - trained, 0.0)
@@ -87,18 +90,18 @@ NONE, ZERO1, ZERO2, FSDP, HYBRID = SHARDINGS
 BY_LAYER = (ZERO2, FSDP, HYBRID)
 """Kinds of sharding that send a message for each layer."""
 GATHER_SHARE = 0.5
-"""Share of a network's rate that messages of BY_LAYER reach between machines while products run (MPT 70B on
-64 A100, which waits for them)."""
+"""Share of a network's rate that BY_LAYER messages between machines reach while products run (from MPT 70B
+on 64 A100, which waits for its messages)."""
 
 
 @dataclass(frozen=True)
 class Parallel:
-    """Devices that train together, and the sharding among them.
+    """Devices that train together, with their links and sharding.
 
-    `sharding`: none (every device has all), zero1 (optimizer states are divided), zero2 (gradients too),
-    fsdp (parameters too: ZeRO 3), hybrid (as fsdp inside a machine, whole in each machine). `link`: the
-    link of all devices; None for one device. `within`: the link inside a machine of `machine` devices.
-    InputError if hybrid sharding gets whole machines and a part of one.
+    `sharding`: none (every device has everything), zero1 (optimizer states are divided among devices),
+    zero2 (gradients too), fsdp (parameters too: ZeRO 3), hybrid (fsdp inside a machine; each machine has
+    everything). `link`: the link between all devices; None for one device. `within`: the link inside a
+    machine of `machine` devices. InputError for hybrid sharding on several machines that are not all whole.
     """
 
     devices: int = 1
@@ -118,7 +121,7 @@ class Parallel:
 
     @property
     def shards(self) -> Shards:
-        """Devices among which parameters, gradients and optimizer states are divided."""
+        """The numbers of devices among which parameters, gradients and optimizer states are divided."""
         k = min(self.devices, self.machine) if self.sharding == HYBRID else self.devices
         level = SHARDINGS.index(self.sharding)
         return Shards(*(k if level >= least else 1 for least in (3, 2, 1)))
@@ -128,14 +131,15 @@ class Parallel:
         weights: Sequence[float] = (), forward_ms: Sequence[float] = (), batches: int = 1,
         again: Sequence[float] | None = None,
     ) -> tuple[float, float]:  # fmt: skip
-        """The ms that an iteration waits for messages, and the ms of messages that it hides.
+        """(ms that an iteration waits for messages, ms of messages hidden behind computing).
 
         `gradients`, `weights`: bytes of each part's messages, in the order of the forward pass;
-        `backward_ms`, `forward_ms`: ms of each part in a batch, of which an iteration has `batches`.
-        Gradients of zero2 and fsdp leave each batch, others once in an iteration; fsdp gathers the
-        parameters of a part before each of its passes (`again`: bytes before the backward one, if others).
-        zero2 gathers them once, under the forward pass, as FSDP's SHARD_GRAD_OP; zero1 after the update,
-        before anything else runs, as PyTorch's ZeroRedundancyOptimizer and DeepSpeed do.
+        `backward_ms`, `forward_ms`: ms of each part in a micro-batch; `batches`: micro-batches of an
+        iteration. zero2 and fsdp send gradients in every micro-batch, other kinds once in an iteration.
+        fsdp gathers the parameters of a part before each of its passes (`again`: bytes before the backward
+        pass, if different). zero2 gathers them once, during the forward pass, as FSDP's SHARD_GRAD_OP.
+        zero1 gathers them after the update, before anything else runs, as PyTorch's ZeroRedundancyOptimizer
+        and DeepSpeed.
         """
         if self.devices == 1 or self.link is None:
             return 0.0, 0.0
@@ -145,7 +149,7 @@ class Parallel:
         share = GATHER_SHARE if self.sharding in BY_LAYER and k > self.machine else 1.0
 
         def ring(size_bytes: float) -> float:
-            """The ms to gather shards, or to scatter sums, among the devices that divide them."""
+            """ms to gather shards, or to reduce-scatter gradients, among the devices that share them."""
             return _ring_ms(size_bytes, k, over, share)
 
         def allreduce(size_bytes: float) -> float:
@@ -174,11 +178,11 @@ class Parallel:
 
 
 def _ring_ms(size_bytes: float, devices: int, link: Link, share: float) -> float:
-    """The ms of a round in a ring that reaches a share of the link's rate; 0 for no bytes.
+    """ms of one round in a ring: a reduce-scatter or an all-gather. `share`: of the link's rate that it
+    reaches.
 
-    In K-1 steps, each of bytes / K, it scatters sums or gathers them; both are an all-reduce, as in NCCL
-    and gloo (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
-    2009).
+    A round has K-1 steps, each of bytes / K; two rounds are an all-reduce, as in NCCL and gloo (Patarasuk
+    and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009).
     """
     if not size_bytes or devices == 1:
         return 0.0

@@ -1,4 +1,4 @@
-"""Counts of a training iteration."""
+"""Counts of the work in a training iteration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lolat.graph.kinds import GATES, NORMALIZATIONS, STORED, TRAINED, VIEWS, kin
 # of its own (docs/results/index.md says why).
 
 PLAIN = COLUMNS[: COLUMNS.index("pointwise_macs")]
-"""Counts of inference, whatever the kind of operation."""
+"""Counts of inference that all kinds of operation have."""
 TRAINING_TERMS = (
     "norm_traffic",  # elements of normalizations, which compute the statistics of the batch
     "flat_norms",  # normalizations of tensors without positions: in TensorFlow many small operations
@@ -30,7 +30,7 @@ TRAINING_TERMS = (
 )
 PASS_TERMS = (*PLAIN, *TRAINING_TERMS)
 OF_KERNELS = ("weights", "pointwise", "kernels")
-"""Terms of a backward pass that only a kernel's gradient has."""
+"""Terms of a backward pass that only the gradients of kernels have."""
 DROPOUT_ELEMENTS = 3  # moved for each input element: input, result, mask
 NARROW = 3  # kernels up to this size are fast
 _COLUMN = {term: column for column, term in enumerate(PASS_TERMS)}
@@ -39,7 +39,7 @@ _COLUMN = {term: column for column, term in enumerate(PASS_TERMS)}
 def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
     """(operations, PASS_TERMS) float64 counts of a pass at `batch_size`.
 
-    A dropout is free in inference; here it is an operation that writes its result and its mask.
+    A dropout, which is free in inference, counts as an operation that writes its result and its mask.
     """
     rows = np.zeros((len(graph.operations), len(PASS_TERMS)))
     rows[:, : len(PLAIN)] = count(graph).at(batch_size)[:, : len(PLAIN)]
@@ -58,7 +58,7 @@ def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
 
 
 def _count_convolution(operation: Operation, row: np.ndarray) -> None:
-    """Fill in the terms of convolutions."""
+    """Fill in the terms of a convolution."""
     kind, a = operation.kind, operation.attributes
     pointwise = kind == "conv" and all(n == 1 for n in a["kernel"])
     row[_COLUMN["pointwise" if pointwise else "kernels"]] = row[_COLUMN["weights"]]
@@ -75,7 +75,7 @@ def _count_convolution(operation: Operation, row: np.ndarray) -> None:
 
 
 def variables(graph: Graph) -> int:
-    """Count the tensors that an optimizer updates: kernels, biases, tables, vectors of normalizations."""
+    """Number of tensors that an optimizer updates: kernels, biases, tables, vectors of normalizations."""
     weights = count(graph).at(1)[:, COLUMNS.index("weights")].tolist()
     part = backward_of(graph)
     return len(free_parameters(graph)) + sum(
@@ -98,7 +98,8 @@ def _variables(operation: Operation, weights: int) -> int:
 
 
 def shares(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """The share of each operation's backward pass that runs, and the repetitions of its forward pass.
+    """(share of each operation's backward pass that runs, repetitions of its forward pass by
+    checkpointing).
 
     Both are (operations,) arrays. An operation with a kernel has two gradients, each half of its backward
     pass.
@@ -109,8 +110,8 @@ def shares(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def flops(graph: Graph) -> np.ndarray:
-    """Count the (operations,) FLOPs of a sample's iteration: two for each multiply-accumulate of a pass,
-    and for each of the two gradients that are computed; what a checkpoint computes again is left out.
+    """(operations,) FLOPs of an iteration for one sample: two for each multiply-accumulate, of the forward
+    pass and of each gradient that is computed. Work that checkpointing repeats is left out.
     """
     macs = count(graph).at(1)[:, COLUMNS.index("flops")]
     part = backward_of(graph)
@@ -118,10 +119,10 @@ def flops(graph: Graph) -> np.ndarray:
 
 
 def backward_rows(graph: Graph, rows: np.ndarray) -> np.ndarray:
-    """The (operations, PASS_TERMS) counts of the backward pass, from the counts of a forward pass.
+    """(operations, PASS_TERMS) counts of the backward pass; `rows`: the counts of the forward pass.
 
-    They count by `shares`; only gradients of trained kernels are written. The coefficients have the time of
-    each count.
+    The counts are those of the forward pass times `shares`; the fitted coefficients make up for the
+    difference. Only gradients of trained kernels are written.
     """
     found = rows * shares(graph)[0][:, None]
     own = [_COLUMN[term] for term in OF_KERNELS]
@@ -130,5 +131,5 @@ def backward_rows(graph: Graph, rows: np.ndarray) -> np.ndarray:
 
 
 def started(graph: Graph) -> int:
-    """Count the operations that a framework traces before the first step, without views."""
+    """Number of operations that a framework traces before the first step, without views."""
     return sum(o.kind not in VIEWS or o.kind == "dropout" for o in graph.operations)

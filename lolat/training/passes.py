@@ -1,4 +1,4 @@
-"""Predicts the forward and the backward pass of a decoder in training, from a GPU's kernels of serving.
+"""Predicts the forward and the backward pass of a decoder in training, from kernels timed for serving.
 
 A layer runs its products three times (forward, gradient of the input, gradient of the weights; the last
 only where weights are trained), attention and its backward pass, and element-wise work that moves tensors.
@@ -23,15 +23,15 @@ from lolat.training.tuning import ALL_TRAINED, Tuning
 
 
 class Constants(NamedTuple):
-    """The constants that published runs choose; benchmarks/training_decoders.py fits and judges them.
+    """Constants fitted to published runs; benchmarks/training_decoders.py fits and evaluates them.
 
-    `products`: time of a product inside a step over its time alone: clocks fall under a load that lasts.
-    `attention`: ratio of the times of PyTorch's attention and of the serving kernel, on a GPU whose
-    multiprocessors are as fast as an A100's. `growth`: power of a multiprocessor's speed with which that
-    ratio grows: PyTorch's kernel lacks the instructions of newer GPUs. `backward`: time of an attention's
-    FLOPs in the backward pass over the forward one. `bandwidth`: share of the data sheet's that
-    element-wise work reaches. `waiting`: share of a step that each doubling of the GPUs adds, as all wait
-    for the slowest.
+    `products`: ratio of the time of a product inside a step to its time alone, because clocks fall under a
+    lasting load. `attention`: ratio of the times of PyTorch's attention and of the serving kernel, on a GPU
+    whose multiprocessors are as fast as an A100's. `growth`: that ratio grows with this power of a
+    multiprocessor's speed, because PyTorch's kernel lacks the instructions of newer GPUs. `backward`: ratio
+    of the time of a FLOP of attention in the backward pass to a FLOP in the forward pass. `bandwidth`:
+    share of the data sheet's bandwidth that element-wise work reaches. `waiting`: share of a step that each
+    doubling of the GPUs adds, because all wait for the slowest.
     """
 
     products: float = 1.2
@@ -45,7 +45,7 @@ class Constants(NamedTuple):
 CONSTANTS = Constants()
 A100_TFLOPS = 312 / 108  # of a multiprocessor, dense bfloat16
 FLASH_BACKWARD = 2.5
-"""FLOPs of attention's backward pass over those of the forward one: five products against two (Dao et al.,
+"""Ratio of the FLOPs of attention's backward pass to its forward pass: five products to two (Dao et al.,
 FlashAttention, 2022)."""
 Moves = Mapping[str, tuple[float, float]]
 UNFUSED: Moves = {
@@ -53,36 +53,37 @@ UNFUSED: Moves = {
     "rotation": (10, 10), "sum": (3, 3), "branch": (0, 3), "adapter": (5, 2),
     "wide adapter": (12, 7), "cast": (3, 3),
 }  # fmt: skip
-"""Tensors in half precision that an operation reads and writes, in the forward and the backward pass, if
-each of PyTorch's operations is a kernel. RMS normalization and rotation compute in float32, in six and five
-steps. "norm_weights": the gradient of a normalization's weights; "branch": a gradient that is added, of a
-tensor that several products read; "adapter": LoRA's result, scaled and added, which has a "wide" form in
-float32; "cast": between that and half precision."""
+"""Element-wise operation -> (forward, backward) numbers of tensors in half precision that it reads and
+writes, if each of PyTorch's operations is a kernel. RMS normalization and rotation compute in float32, in
+six and five steps. "norm_weights": the gradient of a normalization's weights; "branch": adding the
+gradients of a tensor that several products read; "adapter": scaling and adding LoRA's result, "wide" in
+float32; "cast": between float32 and half precision."""
 FUSED: Moves = {
     "rms_norm": (2, 2), "norm_weights": (0, 1), "layer_norm": (2, 3), "gated": (3, 5), "gelu": (2, 3),
     "rotation": (2, 2), "sum": (2, 1), "branch": (0, 1), "adapter": (3, 1),
     "wide adapter": (4, 3), "cast": (3, 3),
 }  # fmt: skip
-"""Bytes of these tensors if torch.compile fuses neighbors."""
+"""Numbers as in UNFUSED if torch.compile fuses neighboring operations."""
 LOSS_BYTES = {True: 14.0, False: 36.0}
-"""Bytes that the loss moves for each logit, forward and backward, by whether it is fused: logits in half
-precision, in float32, their log-softmax, both gradients."""
+"""Loss is fused -> bytes that it moves for each logit in both passes: logits in half precision and in
+float32, their log-softmax, both gradients."""
 
 
 WIDE = 4
-"""Time of an adapter's product in float32, without tensor cores, over that in half precision: chosen by two
-steps of LoRA of rank 16 with Llama 3.1 8B on an H100."""
+"""Ratio of the times of an adapter's product in float32, without tensor cores, and in half precision; from
+two timed steps of LoRA of rank 16 with Llama 3.1 8B on an H100."""
 
 
 @dataclass(frozen=True)
 class DecoderPasses:
-    """Both passes of a micro-batch on a GPU; InputError for what is not predicted.
+    """Both passes of a decoder's micro-batch on a GPU; InputError for decoders that are not predicted.
 
-    `sequences` of `length` tokens, padding included. `checkpointing`: none, full (a layer keeps its input
-    alone), selective (it keeps attention and every second product too, as torchtitan does). LoRA's adapters
-    are on all products of the layers; with frozen layers the embedding is not trained either, unless it is
-    the head too: then a gradient runs through the frozen layers. `autocast`: what is no product is in
-    float32, and each product has its input in half precision for itself; of LoRA, adapters alone.
+    The micro-batch has `sequences` of `length` tokens, with padding. `checkpointing`: none, full (a layer
+    keeps only its input), selective (it also keeps attention and every second product, as torchtitan).
+    LoRA's adapters are on all products of the layers. With frozen layers the embedding is frozen too,
+    unless it is also the head: then a gradient runs through the frozen layers. `autocast`: everything but
+    products is in float32, and each product has its own copy of its input in half precision; with LoRA only
+    the adapters.
     """
 
     decoder: Decoder
@@ -116,31 +117,33 @@ class DecoderPasses:
         return self.sequences * self.length
 
     def kind(self, parallel: Parallel) -> str:
-        """Return what two runs of one kind have in common: trained part, sharding, checkpointing."""
+        """The kind of a run, in words: its trained part, sharding and checkpointing."""
         sharding = parallel.sharding if parallel.devices > 1 else "one GPU"
         return f"{self.tuning.part}, {sharding}, {self.checkpointing}"
 
     @property
     def untouched(self) -> int:
-        """Layers that no gradient runs through: the frozen ones, unless the embedding is the head too."""
+        """Number of layers that no gradient runs through: all frozen layers; 0 if the embedding is also the
+        head.
+        """
         return 0 if self.decoder.tied else self.tuning.frozen
 
     @property
     def is_fused(self) -> bool:
-        """True if torch.compile fuses neighbors: from a CUDA graph too."""
+        """True if torch.compile fuses neighboring operations: for any launch but eager."""
         return self.launch != EAGER
 
     @property
     def widths(self) -> tuple[int, int]:
-        """Elements of a token's queries, and of its keys and values together."""
+        """(elements of a token's queries, elements of its keys and values together)."""
         d = self.decoder
         return d.heads * d.head_dim, 2 * d.kv_heads * d.head_dim
 
     @property
     def products(self) -> list[tuple[int, int]]:
-        """(outputs, inputs) of a layer's products, in their order.
+        """(outputs, inputs) of each product of a layer, in order.
 
-        Llama and its kind have one each for query, key, value, gate and up; Phi-3 and MPT fuse them.
+        Most decoders have separate products for query, key, value, gate and up; Phi-3 and MPT fuse them.
         """
         d, (query, cached) = self.decoder, self.widths
         into, wide = [query, cached // 2, cached // 2], [d.intermediate] * (2 if d.gated else 1)
@@ -150,10 +153,10 @@ class DecoderPasses:
         return [*attention, *((n, d.hidden) for n in wide), (d.hidden, d.intermediate)]
 
     def flops(self) -> float:
-        """FLOPs of a token by the usual definition: 6 a parameter, and 12 x layers x width x length of
-        attention as if it were not causal (Chowdhery et al., "PaLM", 2022, appendix B); a layer's window
-        bounds the length. Frozen layers run forward alone, a third of it; those that a gradient runs
-        through, and products beside adapters, have no gradient of their weights.
+        """FLOPs of a token by the usual definition: 6 for each parameter, and 12 x layers x width x length
+        for attention as if it were not causal (Chowdhery et al., "PaLM", 2022, appendix B); a layer's
+        window bounds the length. Frozen layers run only forward, a third of this. Frozen layers that a
+        gradient runs through, and products with adapters, have no gradient of their weights.
         """
         d, parts = self.decoder, self.decoder.parameters_by_part
         layer = (d.parameters - parts["embedding"] - parts["head"]) / d.layers
@@ -166,7 +169,7 @@ class DecoderPasses:
 
     @property
     def windows(self) -> list[int]:
-        """The window of each layer's attention; 0: none."""
+        """The window of each layer's attention, in tokens; 0: none."""
         return [layer.window for layer in self.decoder.kinds for _ in range(layer.number)]
 
     @property
@@ -177,7 +180,9 @@ class DecoderPasses:
     # ---- Time.
 
     def parts_ms(self, gpu: GPU, c: Constants = CONSTANTS) -> tuple[np.ndarray, np.ndarray]:
-        """(2 + layers,) ms of both passes: embedding, layers, and the head with the loss."""
+        """((2 + layers,) ms of the forward pass, the same of the backward pass) of embedding, layers, head
+        with loss.
+        """
         d, m, rank, frozen = self.decoder, float(self.tokens), self.tuning.rank, self.tuning.frozen
         bandwidth = gpu.specs.bandwidth * c.bandwidth
         windows = self.windows
@@ -218,9 +223,10 @@ class DecoderPasses:
         return ms * c.attention * max(newer, 1.0) ** c.growth
 
     def _products_ms(self, gpu: GPU, product: str) -> float:
-        """The ms of a layer's products: forward, gradient of the input, or of the weights.
+        """ms of a layer's products; `product`: "forward", or the gradient of the "input" or of the
+        "weights".
 
-        An adapter has two more each way; the gradients of its weights go with those of the input.
+        An adapter adds two products in each direction; the gradients of its weights count with "input".
         """
 
         def ms(*size: object) -> float:
@@ -236,7 +242,8 @@ class DecoderPasses:
         return found
 
     def _counts(self, learns: bool = True) -> dict[str, tuple[int, float]]:
-        """A layer's element-wise operations: their number and the elements of a token in all.
+        """Element-wise operation in a layer -> (number of such operations, their elements for a token in
+        all).
 
         `learns`: False for a frozen layer.
         """
@@ -265,7 +272,7 @@ class DecoderPasses:
         return counts
 
     def _moved(self, learns: bool = True) -> tuple[float, float]:
-        """The elements of a token that a layer's element-wise work moves in both passes."""
+        """(forward, backward) elements that a layer's element-wise work moves for a token."""
         passes, counts = FUSED if self.is_fused else UNFUSED, self._counts(learns)
         forward, backward = (
             sum(passes[name][direction] * n for name, (_, n) in counts.items())
@@ -274,7 +281,7 @@ class DecoderPasses:
         return forward, backward
 
     def _starts_ms(self) -> float:
-        """The ms that the host takes to launch a layer's forward pass."""
+        """ms that the host takes to launch a layer's forward pass."""
         number = 1 + len(self.products) * (3 if self.tuning.rank else 1)
         number += sum(n for name, (n, _) in self._counts().items() if UNFUSED[name][0])
         return number * (GRAPH_MS if self.launch == GRAPH else OPERATION_MS)
@@ -283,20 +290,21 @@ class DecoderPasses:
 
     @property
     def eager_bytes(self) -> float:
-        """Bytes of the weights of attention that all layers keep if it is not fused.
+        """Bytes of attention weights that all layers keep if attention is not fused.
 
-        Each weight is kept as the softmax has it, in float32, and in half precision, and so is the tanh of
-        limited scores. A layer that is computed again keeps them while its backward pass runs.
+        Each weight is kept in float32, as the softmax computes it, and in half precision; capped scores
+        also keep their tanh. With checkpointing only the layer that is computed again keeps them.
         """
         layers = self.decoder.layers - self.untouched if self.checkpointing == "none" else 1
         each = FLOAT_BYTES + HALF_BYTES * (1 + self.decoder.score_cap)
         return float(layers * each * self.sequences * self.decoder.heads * self.length**2)
 
     def saved_elements(self, learns: bool = True) -> tuple[float, float]:
-        """The elements of half precision that a layer keeps for a token, with checkpointing and without.
+        """(elements in half precision that a layer keeps for a token with its checkpointing, elements
+        without any).
 
-        `learns`: False for a frozen layer, which keeps no operands of its weights. Adapters in float32 keep
-        the input of each product for themselves, under autocast in half precision.
+        `learns`: False for a frozen layer, which keeps no inputs for gradients of its weights. Adapters in
+        float32 keep their own copy of the input of each product, under autocast in half precision.
         """
         d, fused, (query, cached) = self.decoder, self.is_fused, self.widths
         autocast, learns = self.autocast and not self.tuning.rank, learns and not self.casts

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 
 def training_of(device: Device) -> TrainingPredictor:
-    """The best predictor of training that a device's file allows.
+    """The best predictor of training that a device file allows.
 
-    Timed epochs come first, then measured training, a formula of operations, latencies of inference.
+    In this order: timed epochs, measured training, a formula for operations, latencies of inference.
     ModelFileError for a damaged section, or a file with none of these.
     """
     file, source = device.file, device.source
@@ -64,11 +64,11 @@ OF_DECODERS = "of a decoder's configuration only"
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """Training a network on a device, on any number of it.
+    """The plan of training a network on any number of devices of one kind.
 
-    `available`: bytes of one, None if unknown; `gib`: GiB that a rented one must have, None: enough for an
-    iteration; `length`: tokens of a sample, 0 if it is no text; `useful`: those that are no padding;
-    `machine`: devices of the largest machine.
+    `available`: bytes of memory of a device, None if unknown; `gib`: GiB that a rented device must have,
+    None: enough for an iteration; `length`: tokens of a sample, 0 if it is not a text; `useful`: mean
+    tokens of a sample without padding; `machine`: devices in the largest machine.
     """
 
     training: TrainingPredictor
@@ -87,7 +87,7 @@ class NetworkPlan:
         cls, device: Device, graph: Graph, run: TrainingRun, asked: TrainingQuestion, length: int,
         useful: float,
     ) -> NetworkPlan:  # fmt: skip
-        """Make the plan of a network; ModelFileError if the device knows neither training nor latencies."""
+        """Make the plan of a network; ModelFileError if the device has neither training nor latencies."""
         if run.sharding == HYBRID:
             raise InputError(f"{arg('sharding')} {HYBRID}: {OF_DECODERS}", code="decoder-only")
         graph, gib = tuned(graph, asked.tune, asked.recomputed), asked.memory_gib
@@ -107,7 +107,7 @@ class NetworkPlan:
 
     @cached_property
     def recipe(self) -> PrecisionRecipe:
-        """The bytes of a parameter."""
+        """The bytes of a parameter in training."""
         optimizer = OPTIMIZERS[self.run.optimizer]
         mode = self.training.mode or DEFAULT_MODE
         foreach = self.graph.framework != "keras" and not self.file.is_cpu
@@ -116,8 +116,8 @@ class NetworkPlan:
     def memory(self, numbers: Sequence[int], batch_size: int) -> PeakMemory:
         """The moment of an iteration at which a device needs most memory, and its bytes by part.
 
-        Buckets count if any of these numbers of devices is above one; shards are those of the least
-        number.
+        `numbers`: numbers of devices; buckets count if one of them is above 1, and the least number decides
+        the shards.
         """
         shards = Parallel(min(numbers, default=1), None, self.run.sharding).shards
         several, mode = max(numbers, default=2) > 1, self.training.mode or DEFAULT_MODE
@@ -125,21 +125,23 @@ class NetworkPlan:
         return memory_at_peak(self.graph, batch_size, self.recipe, mode, *each)
 
     def largest(self, numbers: Sequence[int], available: int) -> int:
-        """The largest batch whose iteration fits into so many bytes; 0 if none does."""
+        """The largest batch whose iteration fits into `available` bytes; 0 if none does."""
         most = largest_fitting(lambda n: self.memory(numbers, n).total, available)
         return self.graph.largest_batch(most)
 
     def link(self, devices: int, machine: int) -> Link | None:
-        """The link asked for, for machines of so many devices."""
+        """The link that the user gave, for machines of `machine` devices."""
         return self.run.link(self.file.link, devices, machine, self.machine)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
-        """The offers for so many devices; in one machine if the link is as fast as one inside."""
+        """The offers for `devices` devices; only single machines if the given link is as fast as inside a
+        machine.
+        """
         is_inside = self.run.is_inside(self.file.link)
         return rental.of_machines(devices) if rental and is_inside else rental
 
     def would_fit(self, numbers: Sequence[int]) -> Iterator[str]:
-        """Yield the options of smaller micro-batches with which an iteration fits, if any."""
+        """Yield the command-line options of smaller micro-batches with which an iteration fits, if any."""
         several = replace(self, run=self.run.accumulated())
         if most := several.largest(numbers, self.available or 0):
             yield self.run.split(most)
@@ -158,7 +160,7 @@ class NetworkPlan:
 
     @cached_property
     def _least_s(self) -> float | None:
-        """The time of a sample's products at the peak of the units that compute them; None if unknown."""
+        """The s of a sample's products at the peak rate of the units that compute them; None if unknown."""
         gpu, mode = self.file.gpu, self.training.mode
         if gpu is None or mode is None or not (peak := gpu.peak(mode.dtype)):
             return None
@@ -168,12 +170,12 @@ class NetworkPlan:
 
     @property
     def _has_tf32(self) -> bool:
-        """True if convolutions of float32 are computed in TF32."""
+        """True if convolutions in float32 are computed in TF32."""
         is_float32 = self.training.mode is not None and self.training.mode.dtype == FLOAT32
         return is_float32 and self.file.has_tf32 and has_convolutions(self.graph)
 
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
-        """The fields of a Cost about what is trained, and the execution mode."""
+        """The fields of a Cost about the network, its trained part and the execution mode."""
         learned, mode = numbers_of(self.graph), self.training.mode
         number = parameters(self.graph)
         optimizer = OPTIMIZERS[self.run.optimizer]
@@ -199,7 +201,7 @@ class NetworkPlan:
         }
 
     def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:
-        """Yield remarks on the optimizer, half precision, and what is not counted."""
+        """Yield remarks on the optimizer, half precision, and operations that are not counted."""
         graph, kinds = self.graph, {o.kind for o in self.graph.operations}
         if self.asked.optimizer is None and ("attention" in kinds or _has_single_attention(graph)):
             yield (
@@ -236,9 +238,9 @@ class NetworkPlan:
 
 
 def _has_single_attention(graph: Graph) -> bool:
-    """True if a softmax lies between two products of activations, with nothing that multiplies between.
+    """True if a network has attention as single operations: a softmax between two products of activations.
 
-    The softmax of a channel attention follows a layer with weights.
+    A softmax that follows a layer with weights, as in channel attention, does not count.
     """
     products, softmaxes = set[int](), set[int]()  # tensors made from their results
     for operation in graph.operations:

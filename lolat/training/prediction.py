@@ -1,4 +1,4 @@
-"""Training on a number of devices, as it is predicted."""
+"""The prediction of training on a number of devices."""
 
 from __future__ import annotations
 
@@ -22,27 +22,29 @@ from lolat.units import dollars, duration
 
 @dataclass(frozen=True)
 class TrainingPrediction:
-    """Training on `devices` devices, as it is predicted.
+    """The prediction of training on `devices` devices.
 
-    `batch_size`: that of a micro-batch; `largest_batch`: the largest that fits. `link`, `link_gbps`: name
-    and Gbit/s of the link that joins them; the user's link has no name. `iteration_ms`: one update, with
-    all its micro-batches, with the interval `interval_ms`. `parts_ms`: forward, backward, update (None each
-    if only known together) and the wait for the exchange, which add up to it. `hidden_ms`: the exchange
-    during the backward pass, in no sum. `samples_per_s`: samples of all devices in full iterations.
-    `epoch_s`: an epoch after the first, with `evaluation_s` for the validation samples; `startup_s`: how
-    much longer the first one takes; `total_s`: all of it, with the interval `interval_s`. `dollars`: the
-    price of `total_s`, by what is `rented`. None stands for what is unknown or was not asked for.
+    `batch_size`: samples of a micro-batch; `largest_batch`: the largest that fits. `link`, `link_gbps`:
+    name and Gbit/s of the link that joins the devices; the user's link has no name. `iteration_ms`: time of
+    an update with all its micro-batches, with the interval `interval_ms`. `parts_ms`: forward, backward,
+    update (None if they are only known together) and the wait for the exchange; they add up to
+    `iteration_ms`. `hidden_ms`: the exchange during the backward pass, which adds no time. `samples_per_s`:
+    samples of all devices in full iterations. `epoch_s`: an epoch after the first, with `evaluation_s` for
+    the validation samples; `startup_s`: the additional time of the first epoch; `total_s`: the whole
+    training, with the interval `interval_s`. `dollars`: the price of `total_s` on the `rented` machines. A
+    field is None if it is unknown or was not asked for.
 
-    `tokens_per_s`: tokens of all devices, `tokens_per_s_per_gpu`: of each, both without padding; None if
-    samples are no texts. `mfu`: FLOPs a second over the data sheet's peak in the precision. FLOPs of a
-    sample are those of its products in both passes; a token of a decoder has 6 a parameter and 12 x layers
-    x width x length, without frozen weights and padding. `memory_bytes` of a device and whether it `fits`:
-    of a decoder, and of a sharded network.
+    `tokens_per_s`: tokens of all devices, `tokens_per_s_per_gpu`: tokens of each device, both without
+    padding; None if samples are not texts. `mfu`: FLOPs a second divided by the data sheet's peak in the
+    precision. FLOPs of a sample are those of its products in both passes; a token of a decoder has 6 for
+    each parameter and 12 x layers x width x length, without frozen weights and padding. `memory_bytes`:
+    memory that a device needs; `fits`: True if the device has it.
 
-    `verdict`: on the limits of time and money, "yes" if the whole interval keeps them, "likely" if time and
-    price do, else "unlikely", or "no" if no part of the interval does, or memory lacks; "no price" without
-    one. Without a data set `data_within_limits` has the samples, of texts the tokens, that the limits
-    allow, with the interval `data_within_interval`, and there is no verdict.
+    `verdict` on the limits of time and money: "yes" if the whole intervals keep them, "likely" if the
+    predicted time and price keep them, "unlikely" if only a part of an interval does, "no" if no part does
+    or memory lacks; "no price" if money is limited and no price is known. Without a data set there is no
+    verdict: `data_within_limits` has the samples (of texts: tokens) that the limits allow, with the
+    interval `data_within_interval`.
     """
 
     devices: int
@@ -76,14 +78,14 @@ class TrainingPrediction:
 
     @property
     def machines(self) -> int | None:
-        """Number of machines that the devices are in; None: several, how many is not known."""
+        """Number of machines that the devices are in; None: several machines, of unknown number."""
         # A price that is given is of a device, whatever machine has it.
         number = self.rented.instances if self.rented and self.rented.instance_type else 1
         return None if number == 1 and self.link in (CLUSTER, UNKNOWN_NETWORK) else number
 
     def amounts(self, sure: bool = False) -> tuple[float, float | None]:
-        """The seconds and the US$ of the data by which limits are kept: as predicted, or if `sure` the
-        upper ends of their intervals, infinite without one.
+        """(seconds, US$) to compare with limits: the predicted values or, if `sure`, the upper ends of
+        their intervals (infinite without an interval).
         """
         if not sure or self.total_s is None:
             return self.total_s or 0.0, self.dollars
@@ -96,7 +98,9 @@ class TrainingPrediction:
         return limits.keeps(*self.amounts(limits.sure))
 
     def bought(self, limits: TrainingLimits, rented: Rented | None = None) -> TrainingPrediction:
-        """Add the rented instances and their price by the second; without data, what the limits allow."""
+        """Add the rented instances and the price; without a data set, the amount of data that the limits
+        allow.
+        """
         found, price = replace(self, rented=rented), rented.price_per_hour if rented else None
         if self.total_s is not None and price is not None:
             total, *both = (s / 3600 * price for s in (self.total_s, *(self.interval_s or ())))
@@ -113,7 +117,7 @@ class TrainingPrediction:
 
 
 class Limited(Result):
-    """An answer with limits of time and money; `timed`: its options that fit, if a time is known."""
+    """An answer with limits of time and money; `timed`: its options that fit and have a time."""
 
     max_hours: float | None
     max_dollars: float | None
@@ -122,7 +126,7 @@ class Limited(Result):
 
     @property
     def limits(self) -> TrainingLimits:
-        """The longest time and the most money, and whether they must surely be kept."""
+        """The limits of time and money."""
         return TrainingLimits(self.max_hours, self.max_dollars, self.sure)
 
     def within(self) -> list[TrainingPrediction]:
@@ -130,14 +134,16 @@ class Limited(Result):
         return [o for o in self.timed if o.keeps(self.limits)]
 
     def least(self) -> tuple[float, float | None]:
-        """The fewest seconds and US$ of the options; with `sure`, of their upper ends."""
+        """(fewest seconds, fewest US$) of the options; with `sure`, of the upper ends of intervals."""
         ends = [o.amounts(self.sure) for o in self.timed]
         paid = (usd for _, usd in ends if usd is not None)
         return min(seconds for seconds, _ in ends), min(paid, default=None)
 
     @property
     def missed(self) -> str:
-        """Words that no option is within the limits, with the fewest hours and US$; "" if one is."""
+        """Words that no option keeps the limits, with the shortest time and the lowest price; "" if one
+        keeps them.
+        """
         if self.within() or not self.timed:
             return ""
         fastest, cheapest = self.least()
@@ -150,12 +156,12 @@ class Limited(Result):
 
     @property
     def offered(self) -> str:
-        """An option with which the limits would be kept, in words; "" without one."""
+        """An option in another execution mode that keeps the limits, in words; "" without one."""
         return ""
 
 
 def check_limits(answer: Limited, offered: str = "") -> None:
-    """Raise AnswerIsNo if no option keeps the limits; `offered`: one that would, in words."""
+    """Raise AnswerIsNo if no option keeps the limits; `offered`: words on a way that would keep them."""
     limits, timed = answer.limits, answer.timed
     if not answer.missed:
         return
@@ -183,9 +189,9 @@ def predict(
 ) -> TrainingPrediction:
     """Predict training on `devices` devices; several need the `link` that joins them.
 
-    `frozen_bytes`: of a frozen parameter, which FSDP (zero2, fsdp) gathers as the others. Samples are
-    divided among the devices, rounded up. InputError for batches that together are larger than the data
-    set, and for an optimizer that was not measured.
+    `frozen_bytes`: bytes of a frozen parameter, which zero2 and fsdp gather too. Samples are divided among
+    the devices, rounded up. InputError for batches that together are larger than the data set, and for an
+    optimizer that was not measured.
     """
     run.check_batch(devices)
     optimizer = OPTIMIZERS[run.optimizer]
@@ -226,11 +232,12 @@ def _with_epochs(
     prediction: TrainingPrediction, model: TrainingPredictor, graph: Graph, run: TrainingRun,
     micro: Iteration, alone: Iteration, ends_ms: tuple[float, float],
 ) -> TrainingPrediction:  # fmt: skip
-    """Add the times of epochs; an epoch's last iteration has the rest of a device's samples.
+    """Add the times of epochs; the last iteration of an epoch has the remaining samples of a device.
 
     `micro`: a micro-batch; `alone`: an iteration on one device; `ends_ms`: the wait for the exchange over
-    the fastest and the slowest possible link. The lower ends of computing and exchanging are added, and
-    so are the upper ends: a sum of squares would be narrower, as a ratio, than either part alone.
+    the fastest and the slowest possible link. The lower ends of computing and exchanging are added up, and
+    so are the upper ends, because the root of summed squares would give a narrower relative interval than
+    either part has.
     """
     assert run.samples is not None
     optimizer = OPTIMIZERS[run.optimizer]
@@ -240,7 +247,7 @@ def _with_epochs(
         return found.total - found.update
 
     def all_ms(samples: int, batch_ms: Callable[[int], float]) -> float:
-        """The ms of a pass over one device's samples."""
+        """ms of a pass over the samples of one device."""
         full, rest = divmod(-(-samples // prediction.devices), run.batch_size)
         batches = ((full, run.batch_size), (1, rest))
         return model.epoch_ms + sum(n * batch_ms(size) for n, size in batches if n and size)

@@ -1,4 +1,4 @@
-"""The interface of what predicts training on a device: an iteration, and what is known of it."""
+"""The interface of predictors of training on a device, and the iteration that they predict."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ACCUMULATED = 3  # elements read and written for each parameter as a gradient is
 class Iteration:
     """The times of an iteration on one device, in ms.
 
-    `forward`: that of the pass; `backward`: (operations,) of the pass; if both are only known together,
-    `forward` is that of both and `backward` is None. `update`: the optimizer's. `step`: taking the batch
-    and calling the framework.
+    `forward`: the forward pass; `backward`: (operations,) times of the backward pass. If the passes are
+    only known together, `forward` is the time of both and `backward` is None. `update`: the update by the
+    optimizer. `step`: reading the batch and calling the framework.
     """
 
     forward: float
@@ -34,9 +34,10 @@ class Iteration:
     step: float = 0.0
 
     def accumulated(self, number: int, optimizer: Optimizer, shards: Shards) -> Iteration:
-        """The iteration of `number` micro-batches and one update, whose work `shards` divide.
+        """An iteration of `number` micro-batches and one update, whose work is divided by `shards`.
 
-        Adding up a gradient reads and writes as much as an update without states, but for the first one.
+        From the second micro-batch on, gradients are added up, which moves ACCUMULATED elements for each
+        parameter.
         """
         added = ACCUMULATED * (number - 1) / optimizer.accesses / shards.gradients
         backward = None if self.backward is None else number * self.backward
@@ -49,12 +50,12 @@ class Iteration:
 
     @property
     def total(self) -> float:
-        """The whole iteration."""
+        """The time of the whole iteration."""
         backward = 0.0 if self.backward is None else float(self.backward.sum())
         return self.forward + backward + self.update + self.step
 
     def parts(self) -> dict[str, float | None]:
-        """The parts, which add up to `total`; None each if they are only known together."""
+        """The parts, which add up to `total`; all None if they are only known together."""
         if self.backward is None:
             return dict.fromkeys(("forward", "backward", "update"))
         passes = self.forward + self.step, float(self.backward.sum())
@@ -63,13 +64,13 @@ class Iteration:
 
 @dataclass(frozen=True)
 class TrainedBatch:
-    """Training on a micro-batch, as it is predicted.
+    """The prediction of training on a micro-batch.
 
-    `warnings`: remarks on an answer. `half_width`: a coverage -> half of the interval's width, as a
-    logarithm; it raises InputError if too little was measured. `in_domain`: True if most of the time is
-    inside the measured range; None if unknown. `host_bound`: True if the host takes longer to launch the
-    operations than the GPU to run them. `estimated`: True if it follows from inference, because too little
-    training was measured.
+    `warnings`: remarks on the prediction. `half_width`: a function of the coverage that returns the half
+    width of the interval, a logarithm; it raises InputError if too little was measured. `in_domain`: True
+    if most of the time is inside the measured range; None if unknown. `host_bound`: True if the host takes
+    longer to launch the operations than the GPU to run them. `estimated`: True if the times follow from
+    inference, because too little training was measured.
     """
 
     iteration: Iteration
@@ -83,8 +84,8 @@ class TrainedBatch:
 class TrainingPredictor(ABC):
     """Predicts training on a device.
 
-    `file`: the device's. `epoch_ms`: the time of an epoch, or of a pass over the validation samples, beside
-    its iterations. `own_runs`: number of the user's runs that set its level.
+    `file`: the device file. `epoch_ms`: constant time of an epoch, or of a pass over the validation
+    samples, besides its iterations. `own_runs`: number of the user's runs that set the level of the times.
     """
 
     file: DeviceFile
@@ -101,15 +102,15 @@ class TrainingPredictor(ABC):
         """Predict a micro-batch and its update; InputError for an optimizer that was not measured."""
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
-        """Predict the ms to evaluate a batch, a forward pass in a loop; InputError if unknown."""
+        """Predict the ms to evaluate a batch: a forward pass in a loop. InputError if this is not known."""
         words = f"no evaluation was measured; leave out {arg('validation_samples')}"
         raise InputError(words, code="no-evaluation", of_device=True)
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
-        """Predict the s before the first iteration; None if unknown."""
+        """Predict the additional s of the first iteration (tracing, setup); None if unknown."""
         return None
 
 
 def unmeasured(graph: Graph, kinds: Sequence[str]) -> list[str]:
-    """The kinds of operation of a network that are not among the measured ones."""
+    """The kinds of operation in a network that are not in `kinds`, the measured ones."""
     return sorted(behaviors(graph.operations).difference(kinds))

@@ -1,4 +1,4 @@
-"""A question about training: the data, the recipe, the devices, their prices, limits."""
+"""A question about training: the data, the recipe, the devices, their prices, the limits."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingQuestion(RunAs):
-    """A question about training, for one batch size and way to checkpoint or several; its parameters:
-    `lolat.parameters`. `batch_size`: None stands for AUTO; see `lolat.training.compare.with_update`.
+    """A question about training, with one or several batch sizes and ways to checkpoint; `lolat.parameters`
+    describes its arguments. `batch_size`: None is AUTO, but see `lolat.training.compare.with_update`.
 
-    Of several devices each answers in its fastest precision and layout if `precision` is None or BEST.
-    `input_size`: at which a network is read, of a decoder the tokens of a sequence. `prices`: a price list,
-    or the file of one, a CSV as SkyPilot's; None: the built-in one. `sure`: the upper ends of the intervals
-    must be within the limits; a number is their coverage in percent, and becomes True. InputError for two
-    prices, impossible limits, and another word than those of `checkpointing`.
+    If several devices are asked, each answers in its fastest precision and layout if `precision` is None or
+    BEST. `input_size`: the size at which a network is read, of a decoder the tokens of a sequence.
+    `prices`: a price list or its file, a CSV as SkyPilot's; None: the built-in list. `sure`: the upper ends
+    of the intervals must be within the limits; a number is the coverage in percent, and becomes True.
+    InputError for two sources of prices, impossible limits, and unknown words in `checkpointing`.
     """
 
     batch_size: int | str | Sequence[int | str] | None = None
@@ -86,7 +86,7 @@ class TrainingQuestion(RunAs):
         object.__setattr__(self, "checkpointing", words if words[1:] else "".join(words) or None)
 
     def _check_sure(self) -> None:
-        """Take the coverage from `sure`; InputError without a limit, or without data."""
+        """Set the coverage from `sure`; InputError if `sure` is given without a limit, or without data."""
         sure, coverage = surely(self.sure, self.coverage)
         object.__setattr__(self, "sure", sure)
         object.__setattr__(self, "coverage", coverage)
@@ -105,5 +105,5 @@ class TrainingQuestion(RunAs):
 
     @property
     def recomputed(self) -> str | None:
-        """The way to checkpoint, as one word."""
+        """The way to checkpoint, if the question has only one; else None."""
         return self.checkpointing if isinstance(self.checkpointing, str) else None

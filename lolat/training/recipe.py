@@ -31,10 +31,10 @@ GRADIENTS, STATES = "gradients", "optimizer states"
 class PrecisionRecipe:
     """Bytes of a parameter in training.
 
-    `dtype`: a value of `lolat.graph.modes.DTYPES`; `optimizer`: its name. `weight`, `gradient`: of a
-    trained parameter; `copy`: in half precision, which autocast keeps for the backward pass; `states`: all
-    of the optimizer's together; `frozen`: of a parameter that is not trained, which has none of the others
-    but `copy`; `temporary`: what the update alone makes of a trained one.
+    `dtype`: a value of `lolat.graph.modes.DTYPES`; `optimizer`: its name. Bytes of a trained parameter:
+    `weight`; `gradient`; `copy`, the copy in half precision that autocast keeps for the backward pass;
+    `states`, all optimizer states together; `temporary`, only during the update. `frozen`: bytes of a
+    frozen parameter, which otherwise has only a `copy`.
     """
 
     dtype: str
@@ -48,11 +48,11 @@ class PrecisionRecipe:
 
     @property
     def trained(self) -> float:
-        """Bytes of a trained parameter, all together."""
+        """Bytes of a trained parameter in all, without `temporary`."""
         return self.weight + self.copy + self.gradient + self.states
 
     def words(self, frozen: bool = False) -> str:
-        """The recipe in words; `frozen`: with what a frozen parameter takes."""
+        """The recipe in words; `frozen`: adds the bytes of a frozen parameter."""
         plain = FLOAT32 if self.weight == FLOAT_BYTES else self.dtype
         words = [f"{plain} weights and gradients"]
         words += [COPIES] * bool(self.copy) + [STATES] * bool(self.states)
@@ -61,11 +61,11 @@ class PrecisionRecipe:
 
 
 def recipe_of(precision: str, optimizer: Optimizer, half_frozen: bool = False) -> PrecisionRecipe:
-    """The recipe of a precision, by any name of `lolat.graph.modes.DTYPES` or of another data type.
+    """The recipe of a precision; its name is any in `lolat.graph.modes.DTYPES`, or another data type.
 
-    `amp`: parameters, gradients and states in float32, and the copies that autocast makes; `bf16`, `fp16`:
-    everything in half precision. `half_frozen`: frozen parameters are in bfloat16 and the others, adapters
-    of LoRA, in float32, as PEFT makes them, unless all is in float32.
+    `amp`: parameters, gradients and states in float32, with the copies that autocast makes; `bf16`, `fp16`:
+    everything in half precision. `half_frozen`: frozen parameters are in bfloat16 and trained ones, LoRA's
+    adapters, in float32, as in PEFT; it has no effect if everything is in float32.
     """
     dtype = DTYPES.get(precision.lower(), precision)
     own = float(SIZES.get(dtype, FLOAT_BYTES))
@@ -79,7 +79,7 @@ def recipe_of(precision: str, optimizer: Optimizer, half_frozen: bool = False) -
 
 
 class Shards(NamedTuple):
-    """Devices among which the parameters, their gradients, and the optimizer's states are divided."""
+    """Numbers of devices that divide the parameters, the gradients, and the optimizer states among them."""
 
     parameters: int = 1
     gradients: int = 1
@@ -89,7 +89,7 @@ class Shards(NamedTuple):
 def state_parts(
     recipe: PrecisionRecipe, trained: float, frozen: float, shards: Shards
 ) -> dict[str, float]:
-    """The bytes on a device of so many parameters and of their states."""
+    """The bytes on a device, by part, of the weights and states of `trained` and `frozen` parameters."""
     weights = recipe.weight * trained + recipe.frozen * frozen
     return {WEIGHTS: weights / shards.parameters, STATES: recipe.states * trained / shards.states}
 
@@ -97,9 +97,10 @@ def state_parts(
 def recipe_for(
     graph: Graph, optimizer: Optimizer, mode: Mode, half_frozen: bool = False, foreach: bool = False
 ) -> PrecisionRecipe:
-    """The recipe of a network in a mode: its own data type, if the mode is not in half precision.
+    """The recipe of a network in a mode; if the mode is not in half precision, in the network's own data
+    type.
 
-    `foreach`: the update is torch.optim's of a GPU, which has temporaries.
+    `foreach`: the update is torch.optim's for several tensors at once, as on a GPU, which has temporaries.
     """
     asked = mode.half and (mode.dtype == AMP or not has_wide_adapters(graph))
     dtype = mode.dtype if asked else own_dtype(graph)
@@ -116,16 +117,16 @@ def recipe_for(
 
 
 def gradient_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> float:
-    """The bytes of a gradient, and of the weight and each state that an optimizer updates."""
+    """The bytes of a gradient's element; at the update, weights and states have as many."""
     return recipe_for(graph, OPTIMIZERS["sgd"], mode).gradient
 
 
 def mixed_remarks(trained: float, needed: float, recipe: PrecisionRecipe) -> Iterator[str]:
-    """Remark on training in half precision alone, with the memory that master weights take besides.
+    """Remark on training in pure half precision, with the memory that it would need with master weights.
 
-    `trained`: parameters of which a device has the states; `needed`: bytes of an iteration without these.
-    With masters, weights and states are in float32 too, as in mixed precision of Apex, DeepSpeed and
-    Megatron (Rajbhandari et al., "ZeRO", 2020). Other recipes have no remark.
+    `trained`: number of parameters whose states a device has; `needed`: bytes of an iteration without
+    master weights. With them, weights and states are also kept in float32, as in mixed precision of Apex,
+    DeepSpeed and Megatron (Rajbhandari et al., "ZeRO", 2020). Other recipes have no remark.
     """
     if recipe.weight == HALF_BYTES:
         states = recipe_of(FLOAT32, OPTIMIZERS[recipe.optimizer]).states

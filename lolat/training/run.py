@@ -19,11 +19,10 @@ class TrainingRun:
     """A training run that a question describes; InputError for impossible numbers.
 
     `batch_size`: samples of a micro-batch on each device; `accumulate`: micro-batches of an iteration,
-    which ends with one update; `samples`: those of the data set, None: iterations alone; `validation`:
-    samples evaluated after each epoch; `coverage`: the probability of the interval; `sharding`: what the
-    devices divide among them, see `Parallel`; `link_gbps`: Gbit/s of a device's link, None: as assumed;
-    `most`: the largest number of devices that was asked for; `data`: the data set in words for errors, "":
-    so many samples.
+    which ends with one update; `samples`: samples of the data set, None: only iterations are predicted;
+    `validation`: samples evaluated after each epoch; `coverage`: the coverage of the intervals; `sharding`:
+    see `Parallel`; `link_gbps`: Gbit/s of a device's link, None: assumed; `most`: the largest number of
+    devices in the question; `data`: words on the data set for errors, "": the number of samples.
     """
 
     batch_size: int
@@ -55,33 +54,37 @@ class TrainingRun:
             object.__setattr__(self, name, PARAMETERS[name].choice(getattr(self, name)))
 
     def filled(self, most: int, batches: int) -> int:
-        """The largest micro-batch up to `most`, of which the data set fills so many `batches`."""
+        """The largest micro-batch, up to `most`, of which the data set fills `batches`."""
         return most if self.samples is None else max(min(most, self.samples // batches), 1)
 
     def split(self, most: int) -> str:
-        """The options of the same update from smaller micro-batches, of up to `most` samples."""
+        """The command-line options for the same update by micro-batches of up to `most` samples."""
         least = -(-self.batch_size // most)
         parts = next((n for n in range(least, 2 * least) if self.batch_size % n == 0), least)
         size, accumulate = -(-self.batch_size // parts), parts * self.accumulate
         return f"--batch-size {size} --accumulate {accumulate}"
 
     def accumulated(self) -> TrainingRun:
-        """The run with several micro-batches an iteration, without its data, which limit them."""
+        """The run with at least two micro-batches an iteration, without the data set, which limits them."""
         accumulate = max(self.accumulate, 2)
         return replace(self, samples=None, validation=None, accumulate=accumulate)
 
     def most_devices(self, devices: Sequence[int]) -> tuple[int, ...]:
-        """The numbers in `devices` whose batches the data set fills, else the most it fills."""
+        """The numbers in `devices` whose batches the data set fills; if it fills none, the largest number
+        that it fills.
+        """
         if self.samples is None:
             return tuple(devices)
         most = max(self.samples // (self.batch_size * self.accumulate), 1)
         return tuple(k for k in devices if k <= most) or (most,)
 
     def link(self, within: Link, devices: int, machine: int, largest: int) -> Link | None:
-        """The given link of `devices` devices, `machine` in each machine; None: their own, or none.
+        """The link that the user gave, for `devices` devices, `machine` in each machine; None: the default
+        link.
 
-        A given link is that between machines, and a machine keeps the one `within` it. Where each number of
-        devices that was asked for fits into the `largest` machine, it is that of all devices.
+        A given link joins machines; inside a machine the link `within` stays. But if every number of
+        devices in the question fits into the `largest` machine, the given link joins the devices of a
+        machine.
         """
         is_own = devices <= machine and self.most > largest
         if self.link_gbps is None or is_own:
@@ -89,12 +92,12 @@ class TrainingRun:
         return given_link(within, devices, self.link_gbps, machine)
 
     def is_inside(self, within: Link) -> bool:
-        """True if the given link is as fast as the known one `within` a machine."""
+        """True if the given link is at least as fast as the known link `within` a machine."""
         return within.is_within and (self.link_gbps or 0.0) >= within.gbps
 
     def link_remarks(self, within: Link, largest: int) -> Iterator[str]:
-        """Yield remarks on a given link: if it is a network's in one machine of `largest` devices, in place
-        of the one `within` it, and if several machines cannot use all of it.
+        """Yield remarks on a given link that seems to be meant for another place: between machines, or
+        inside a machine of `largest` devices; or that several machines cannot use fully.
         """
         if self.link_gbps is None:
             return
@@ -135,9 +138,9 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class TrainingLimits:
-    """The longest time and the most money that training may take; None: any.
+    """The longest time and the most money that a training may take; None: no limit.
 
-    `sure`: the upper ends of the intervals must be within them, not the predicted values alone.
+    `sure`: the upper ends of the intervals must be within the limits, not only the predicted values.
     """
 
     max_hours: float | None = None
@@ -146,7 +149,7 @@ class TrainingLimits:
 
     @property
     def of_money(self) -> TrainingLimits:
-        """The limit of money alone, which applies to the fastest."""
+        """The limit of money alone, which the fastest option has to keep."""
         return replace(self, max_hours=None)
 
     @property
@@ -155,26 +158,32 @@ class TrainingLimits:
         return replace(self, max_dollars=None)
 
     def each(self) -> tuple[TrainingLimits, ...]:
-        """The limit of time and the limit of money, each alone; without limits the object itself."""
+        """The limit of time alone and the limit of money alone, if given; without limits, the object
+        itself.
+        """
         apart = self.of_time, self.of_money
         return tuple(one for one in apart if one.max_hours or one.max_dollars) or (self,)
 
     def hours_of(self, price_per_hour: float | None) -> float | None:
-        """The hours that so many US$ an hour leave; None without a limit, or of money without a price."""
+        """The hours that the limits allow at a price an hour; None without limits, or if money is limited
+        without a price.
+        """
         if self.max_dollars is not None and price_per_hour is None:
             return None
         paid = self.max_dollars / price_per_hour if self.max_dollars and price_per_hour else None
         return min((h for h in (self.max_hours, paid) if h is not None), default=None)
 
     def keeps(self, total_s: float, price: float | None) -> bool:
-        """True if seconds and US$ are within the limits; an unknown price never is."""
+        """True if seconds and US$ are within the limits; an unknown price misses a limit of money."""
         in_time = self.max_hours is None or total_s <= 3600 * self.max_hours
         return in_time and (
             self.max_dollars is None or (price is not None and price <= self.max_dollars)
         )
 
     def words(self, before: str = "") -> str:
-        """The limits behind the words `before`, else "within", or "surely within"; "" without limits."""
+        """The limits in words, after `before` or, if that is "", after "within" or "surely within"; ""
+        without limits.
+        """
         before = before or (" surely within" if self.sure else " within")
         words = [] if self.max_hours is None else [f"{self.max_hours:g} h"]
         words += [] if self.max_dollars is None else [f"${self.max_dollars:g}"]

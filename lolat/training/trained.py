@@ -1,4 +1,4 @@
-"""The subject of a training: a network or a decoder, and its data."""
+"""The subject of a training: a network or a decoder; and its data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Trained = Graph | TrainedDecoder
 
 
 def read_question(network: Any, input_size: InputSize) -> Trained:
-    """Read what is trained: a network, or a decoder with the length of its sequences."""
+    """Read the subject of a training: a network, or a decoder with the length of its sequences."""
     if not is_decoder(network):
         return as_trained(titled(readers.read(network, input_size), network))
     size, decoder = as_size(input_size), find_decoder(network)
@@ -43,7 +43,7 @@ def read_question(network: Any, input_size: InputSize) -> Trained:
 
 
 class TrainingData(NamedTuple):
-    """The number of samples, the tokens of one (0 if it has none), and how many of these are no padding."""
+    """The number of samples, tokens of a sample (0: not a text), its mean tokens without padding."""
 
     samples: int | None
     length: int
@@ -51,10 +51,10 @@ class TrainingData(NamedTuple):
 
 
 def data_of(trained: Trained, asked: TrainingQuestion) -> TrainingData:
-    """The data of a training.
+    """The data of a training, from the arguments of the question.
 
-    The data may be given in tokens if a sample is a sequence: of a decoder, or of a network whose first
-    input of whole numbers has one axis.
+    The data may be given in tokens if a sample is a sequence: for a decoder, or for a network with an
+    integer input of one axis.
     """
     if isinstance(trained, TrainedDecoder):
         length = trained.length

@@ -1,8 +1,8 @@
-"""Changes a network as its training is asked for: what is tuned, what is computed again.
+"""Changes a network for its training: which part is trained, and which part is computed again.
 
-`--tune` frozen is a new head, LoRA (Hu et al. 2021) as the package peft adds it to linear layers;
-`--checkpointing` full computes each block again (Chen et al. 2016), and selective all but its products, as
-PyTorch's create_selective_checkpoint_contexts does if these are to be saved.
+`--tune` frozen trains only the head; `--tune` lora adds LoRA (Hu et al. 2021) to linear layers, as the
+package peft. `--checkpointing` full computes each block again (Chen et al. 2016); selective computes all
+but its products again, as PyTorch's create_selective_checkpoint_contexts if products are saved.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ HEAD = -1
 
 @dataclass(frozen=True)
 class Tuning:
-    """The part that is trained: all, LoRA's adapters of a `rank`, or all but the first `frozen` layers.
+    """The part of a network that is trained: all, LoRA's adapters of a `rank`, or all but the first
+    `frozen` layers.
 
-    `frozen`: HEAD if the last layer alone is trained, of an unknown number. `half`: adapters have the
-    bfloat16 of their base, as with PEFT's autocast_adapter_dtype=False; else they are in float32.
+    `frozen`: HEAD if only the last layer is trained and the number of layers is unknown. `half`: adapters
+    are in bfloat16 as their base, as with PEFT's autocast_adapter_dtype=False; else they are in float32.
     """
 
     rank: int = 0
@@ -57,7 +58,7 @@ class Tuning:
 
     @classmethod
     def named(cls, text: str, layers: int = HEAD) -> Tuning:
-        """Read full, lora:RANK, lora:RANK:bf16, frozen:LAYERS, or frozen, which means all `layers`."""
+        """Parse full, lora:RANK, lora:RANK:bf16, frozen:LAYERS, or frozen, which freezes all `layers`."""
         found = re.fullmatch(
             r"(full)|(frozen)|(?:(lora)|frozen):([1-9]\d{0,5})((?(3)(?::bf16)?|))",
             text.strip().lower(),
@@ -86,7 +87,7 @@ class Tuning:
         return "lora" if self.rank else "frozen" if self.frozen else "full"
 
     def words(self) -> str:
-        """The text that `named` reads."""
+        """The text that `named` parses."""
         number = {"lora": f":{self.rank}{':bf16' * self.half}", "frozen": f":{self.frozen}"}
         return self.part + number.get(self.part, "")
 
@@ -95,7 +96,7 @@ ALL_TRAINED = Tuning()
 
 
 def check_rank(rank: int, widest: int, network: str) -> None:
-    """InputError for adapters of a rank above that of the `widest` layer that they adapt."""
+    """Raise InputError if the rank of adapters is above the `widest` layer that has an adapter."""
     if rank > widest:
         raise InputError(
             f"{arg('tune')} lora:{rank}: above the width of the layers of {shortened(network)}; expected "
@@ -105,7 +106,7 @@ def check_rank(rank: int, widest: int, network: str) -> None:
 
 
 def tuned(graph: Graph, tune: str | None, checkpointing: str | None) -> Graph:
-    """A network as it is asked to be trained; None or "" keeps the network's own choice.
+    """Change a network for a way of tuning and checkpointing; None or "" keeps the network's own choice.
 
     NetworkError if nothing is trained, or no layer can have adapters; InputError for unknown words.
     """
@@ -167,10 +168,10 @@ def _tuned(graph: Graph, tuning: Tuning) -> Graph:
 def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) -> Graph:
     """Add adapters of a rank to all linear layers but the last one; everything else is frozen.
 
-    The packed projection of PyTorch's MultiheadAttention is no layer, and has none, as in peft.
+    The packed projection of PyTorch's MultiheadAttention is not a layer, so it has no adapter, as in peft.
 
-    The result of a layer is added to that of two layers one after the other, times a number. InputError if
-    the network's own code has adapters of peft.
+    An adapter is two layers, one after the other, whose scaled result is added to the layer's result.
+    InputError if the network already has adapters of peft.
     """
     if own := [o.full_name for o in operations if "lora_A" in o.full_name]:
         raise InputError(
@@ -226,12 +227,12 @@ _NUMBER = re.compile(r"(?:^|(?<=[./]))\d+(?=[./]|$)")
 
 
 def units(graph: Graph) -> list[tuple[list[int], str]]:
-    """The positions of each block's operations, and the block's name, in order.
+    """[(positions of a block's operations, name of the block)], in the network's order.
 
-    They are the numbered modules that hold several layers (`blocks.3`, `layer1.0`), with all others of
-    their lists. A module most of whose layers are in smaller ones of this kind gives way to these. Of a
-    network without such names they are the blocks that `lolat report` lists if they hold several layers, or
-    the numbered modules outside of these. NetworkError if there is none.
+    Blocks are numbered modules that hold several layers (`blocks.3`, `layer1.0`), and the other modules in
+    the same lists. If most layers of such a module are in smaller ones of this kind, the smaller ones are
+    the blocks. In a network without such names the blocks are those of `lolat report` that hold several
+    layers, or numbered modules outside of these. NetworkError if there is no block.
     """
 
     def layers(part: Iterable[int]) -> int:
@@ -268,7 +269,7 @@ def _is_inside(name: str, outer: str) -> bool:
 
 
 def _innermost(names: Sequence[str]) -> list[str]:
-    """The names of modules that contain none of the other ones."""
+    """The names of modules that contain no other module in `names`."""
     return [n for n in names if not any(_is_inside(other, n) for other in names)]
 
 
