@@ -1,4 +1,4 @@
-"""Measuring a device: blocks, timing, worker processes, journal; a backend for each framework.
+"""Measuring a device: blocks, timing, worker processes, journal; one backend per framework.
 
-It is imported as `lolat.microbench`, so its own imports are relative.
+The package is imported as `lolat.microbench`, so its own imports are relative.
 """

@@ -1,8 +1,8 @@
-"""The predefined blocks, which are measured on every device and built by every backend.
+"""The predefined blocks, which are measured on every device and which every backend can build.
 
-A row is a block, named `family channels x height x width`, and the batch sizes that it is measured at.
-Families, channels (3 to 2048), kernels, strides and resolutions (1 to 224) are spread so that the
-coefficients can be told apart. The first nine blocks are those of the published tool.
+A row is a block, named `family channels x height x width`, with the batch sizes at which it is measured.
+Families, channels (3 to 2048), kernels, strides and resolutions (1 to 224) vary so that the coefficients
+can be told apart. The first nine blocks are those of the published tool.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .backends import BACKENDS, split
 class Predefined:
     """A block, or a `whole` network, to measure at some batch sizes.
 
-    `scheme`: how it is quantized (`lolat.graph.quantized`), "" in float.
+    `scheme`: the quantization scheme (`lolat.graph.quantized`), "" in float.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Predefined:
 def row(
     name: str, batch_sizes: tuple[int, ...], make: Callable[..., Graph], /, *a: object, **k: object
 ) -> Predefined:
-    """A block that `make` makes of arguments."""
+    """A block whose graph is `make(*a, **k)`."""
     return Predefined(name, partial(make, *a, **k), batch_sizes)
 
 
@@ -173,10 +173,10 @@ NETWORKS: tuple[Predefined, ...] = tuple(replace(b, whole=True) for b in (
     row("transformer 3x224x224", (1, 4), f.transformer, 224, 16, 384, 6, 8),
     row("u-net 3x96x96", (1,), f.u_net, 96, (32, 64, 128, 256, 512)),
 ))  # fmt: skip
-"""Whole networks of real size, one a family: inside a network every operation is slower than alone."""
+"""Whole networks of real size, one per family: inside a network every operation is slower than alone."""
 OF_GPU = 32
-"""Factor on a block's largest batch size for a GPU, where small blocks show only the launch overhead. With
-a factor of 8, two thirds of the classes of operations were host-bound in every block on an H100."""
+"""Factor on a block's largest batch size on a GPU, where small blocks show only the launch overhead. With a
+factor of 8, two thirds of the classes of operations were host-bound in all their blocks on an H100."""
 
 
 IN_INT8 = (
@@ -186,7 +186,7 @@ IN_INT8 = (
     "mlp 3 x 1024", "branches 3x160x160", "residual 34 3x128x128", "inverted 3x224x224", "mbconv 3x160x160",
     "transformer 3x224x224",
 )  # fmt: skip
-"""Names of blocks and networks that have the classes of work in INT8 in different shares."""
+"""Names of blocks and networks in which the shares of INT8's classes of work differ."""
 QUANTIZED: tuple[Predefined, ...] = tuple(
     replace(
         b,
@@ -203,7 +203,7 @@ QUANTIZED: tuple[Predefined, ...] = tuple(
 
 
 def for_device(device: str, backend: str) -> list[Predefined]:
-    """The blocks of a backend, with their batch sizes for a device ("cpu" or "gpu")."""
+    """The blocks that a backend measures, with batch sizes for a device ("cpu" or "gpu")."""
     blocks = [*BLOCKS, *NETWORKS]
     if device == "cpu":
         return blocks + [*QUANTIZED] * BACKENDS[split(backend)[0]].quantizes
@@ -214,11 +214,11 @@ def for_device(device: str, backend: str) -> list[Predefined]:
 
 
 def as_known(backend: str, graph: Graph) -> Graph:
-    """`graph` with the operations that a backend's framework makes of it.
+    """`graph` with its operations as a backend's framework runs them.
 
-    A convolution with as many groups as channels is a slow grouped convolution in TensorFlow, a depthwise
-    convolution in the others. In an `.onnx` file a convolution's bias includes the batch norm behind it:
-    the exporter folds it, or ONNX Runtime when it opens the file.
+    A convolution with as many groups as channels is a slow grouped convolution in TensorFlow, and a
+    depthwise convolution in the other frameworks. In an `.onnx` file a convolution's bias includes the
+    batch norm after it, which the exporter folds, or ONNX Runtime when it opens the file.
     """
     name, _ = split(backend)
     if name not in ("torch", "onnxruntime"):
@@ -238,5 +238,5 @@ def as_known(backend: str, graph: Graph) -> Graph:
 def known_graphs(
     backend: str, blocks: Sequence[Predefined] = (*BLOCKS, *NETWORKS, *QUANTIZED)
 ) -> dict[str, Graph]:
-    """The graph of each block by name, with the operations that a backend's measurements have."""
+    """Name of a block -> its graph, with its operations as a backend's framework runs them."""
     return {b.name: as_known(backend, b.make()) for b in blocks}

@@ -1,7 +1,7 @@
-"""Measures whole networks on this machine: a user's networks, and references of the learned device.
+"""Measuring whole networks on this machine: a user's networks, and references of the learned device.
 
-A network is timed in a loop of its own, in rounds of random order. The ratios of the references, new over
-learned time, tell how fast the machine is now.
+A network is timed in its own loop, in rounds of random order. The ratios of the references' new to learned
+times show how fast the machine is now.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SETTINGS = Settings(rounds=6)
 
 @dataclass(frozen=True)
 class NetworkAgain:
-    """A reference measured again, ms; `ratio`: new over learned time."""
+    """A reference that was measured again, in ms; `ratio`: new / learned time."""
 
     name: str
     batch_size: int
@@ -43,7 +43,7 @@ class NetworkAgain:
 
 @dataclass(frozen=True)
 class Case:
-    """A NETWORK to measure at a size."""
+    """A NETWORK to measure at an input size and a batch size."""
 
     spec: str
     batch_size: int = 1
@@ -51,15 +51,16 @@ class Case:
 
     @property
     def key(self) -> str:
-        """The key of its job."""
+        """The key of the job that measures the case."""
         size = "x".join(map(str, self.input_size.numbers or self.input_size.shapes))
         return job_key(f"{self.spec} {size}".rstrip(), self.batch_size)
 
 
 @dataclass(frozen=True)
 class MeasuredNetwork:
-    """A measured case: its latency on the machine as it was throughout the run; `unrest`: the median round
-    over the fastest.
+    """A measured case with its latency, which includes the load of the machine during the run.
+
+    `unrest`: median / fastest time of a round.
     """
 
     case: Case
@@ -82,8 +83,9 @@ class Measured:
 def read_cases(
     backend: str, networks: Sequence[str], batch_sizes: Sequence[int], input_size: Size = OWN_SIZE
 ) -> list[tuple[Case, Graph]]:
-    """Read each network once, and pair it with each batch size; errors: see `lolat.readers.read`, and
-    NetworkError for one that `backend` cannot run.
+    """Read each network once, and pair it with each batch size.
+
+    Raises as `lolat.readers.read`, and NetworkError for a network that `backend` cannot run.
     """
     for spec in networks:
         check_has_code(spec)
@@ -98,7 +100,7 @@ def read_cases(
 def references_of(
     measurements: Sequence[Point], backend: str, networks: Sequence[Predefined] | None = None
 ) -> list[tuple[Point, Graph]]:
-    """(first measurement, Graph for `backend`) of each network; `networks`: None for the REFERENCES."""
+    """(first measurement, Graph for `backend`) of each reference; `networks`: None for the REFERENCES."""
     known = known_graphs(backend, networks or references())
     first: dict[str, Point] = {}
     for one in measurements:
@@ -113,7 +115,7 @@ def measure(
     wanted: Sequence[tuple[Case, Graph]],
     references: Sequence[tuple[Point, Graph]],
 ) -> Measured:
-    """Measure networks and references in the same rounds; errors: see `Runner.run`."""
+    """Measure networks and references in the same rounds; raises as `Runner.run`."""
     jobs = []  # built by their own framework's code
     for c, graph in wanted:
         job = {"network": c.spec, "input_size": c.input_size.given, "batch_size": c.batch_size}
@@ -144,9 +146,9 @@ def measure(
 def measure_again(
     measurements: Sequence[Point], backend: str, device: str, progress: Progress | None = None
 ) -> tuple[NetworkAgain, ...]:
-    """Time the references among `measurements` in a new process, in some ten seconds; () if there are none.
+    """Time the references among `measurements` in a new process, in some ten seconds.
 
-    LolatError if they cannot be measured.
+    () if there are no references among them. LolatError if they cannot be measured.
     """
     references = references_of(measurements, backend)
     if not references:
@@ -164,15 +166,16 @@ def as_run(backend: str, graph: Graph) -> Graph:
 
 
 def median_ratio(again: Sequence[NetworkAgain]) -> float | None:
-    """New over learned time, the median over networks; None without any."""
+    """New / learned time, the median over networks; None without networks."""
     return statistics.median(a.ratio for a in again) if again else None
 
 
 def repeatability(again: Sequence[NetworkAgain], noise: Mapping[str, Any]) -> float:
     """Relative standard deviation of repeated times: the larger of two estimates.
 
-    At the end of learning: the root mean square of the ratios' logarithms. During learning: `quiet` and
-    `busy` of `noise` are taken as the first and last tenth of a normal distribution.
+    One is from the end of learning: the root mean square of the ratios' logarithms. The other is from the
+    run itself: `quiet` and `busy` in `noise` are taken as the first and last tenth of a normal
+    distribution.
     """
     squares = [math.log(a.ratio) ** 2 for a in again]
     at_the_end = math.sqrt(statistics.fmean(squares)) if squares else 0.0

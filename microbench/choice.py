@@ -1,4 +1,4 @@
-"""The choice of a backend: the first that is installed and, for a GPU, finds one."""
+"""The choice of a backend: the first one that is installed and, for a GPU, finds a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORDER = {"cpu": ("tensorflow", "torch"), "gpu": ("torch", "tensorflow")}
 
 
 def environment_in_child(backend: str, device: str) -> dict[str, Any]:
-    """The environment of a backend on a device, from a process of its own; LolatError if refused."""
+    """The environment of a backend on a device, from a child process; LolatError if it refuses."""
     with WorkerProcess(backend, device) as process:
         return dict(ask_environment(process)["environment"])
 
@@ -29,7 +29,7 @@ def missing(name: str) -> list[str]:
 
 
 def check_installed(backend: str) -> None:
-    """MissingPackageError if a package of a backend (name and options) is not installed."""
+    """Raise MissingPackageError if a package of a backend (name and options) is not installed."""
     name, _ = split(backend)
     if needed := missing(name):
         raise MissingPackageError(f"the {name} backend needs {' and '.join(needed)}", name)
@@ -38,8 +38,8 @@ def check_installed(backend: str) -> None:
 def pick(device: str, options: Sequence[str]) -> tuple[str, str, dict[str, Any]]:
     """(backend with `options`, a remark on an unusual choice or "", the environment of a GPU).
 
-    A process of its own looks for a GPU. Raises InputError if no backend has these options,
-    MissingPackageError if no backend is installed, DeviceError or MeasuringError if none finds a GPU.
+    A child process looks for a GPU. InputError if no backend has these options, MissingPackageError if no
+    backend is installed, DeviceError or MeasuringError if no backend finds a GPU.
     """
     able = [n for n in ORDER[device] if all(has_option(n, o) for o in options)]
     if not able:

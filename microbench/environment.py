@@ -1,4 +1,4 @@
-"""The machine that a run is measured on, and the fields that make the times of two runs comparable."""
+"""The machine of a run, and the fields that must agree for the times of two runs to be comparable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lolat.io.process import scheduled_count
 from lolat.units import plural
 
 SYSTEM = Path("/")
-"""The folder of /proc and /sys; another one in tests."""
+"""The folder that contains /proc and /sys; another folder in tests."""
 
 # ---- The processor. Its name is not enough: a cloud gives all server processors of a maker the same name.
 
@@ -34,7 +34,8 @@ IDENTITY = {
 def processor_facts(system: Path = SYSTEM) -> dict[str, Any]:
     """The first processor as JSON: `name`, `vendor`, `family`, `model`, `stepping` and `threads`.
 
-    `threads`: the processors that this process may use. Facts that the system does not state are absent.
+    `threads`: number of processors that this process can use. Facts that the system does not state are left
+    out.
     """
     info = _text(system / "proc/cpuinfo")
     facts: dict[str, Any] = {"name": cpu_model(system), "threads": cpu_count()}
@@ -57,9 +58,9 @@ def cpu_model(system: Path = SYSTEM) -> str:
 
 
 def cpu_count(system: Path = SYSTEM) -> int:
-    """Number of processors that this process may use; a quota of 1.5 processors counts as two, as in loky.
+    """Number of processors that this process can use; a quota of 1.5 processors counts as two, as in loky.
 
-    The quota is the smallest of the process' control group and the groups above it (cpu.max,
+    The quota is the smallest one of the process' control group and the groups above it (cpu.max,
     cgroup-v2.rst).
     """
     top = system / "sys/fs/cgroup"
@@ -71,14 +72,14 @@ def cpu_count(system: Path = SYSTEM) -> int:
 
 
 def core_count(system: Path = SYSTEM) -> int | None:
-    """Number of cores of the machine, and of ONNX Runtime's threads; None if unknown."""
+    """Number of cores of the machine, which is ONNX Runtime's number of threads; None if unknown."""
     info = _text(system / "proc/cpuinfo")
     ids = re.findall(r"^(?:physical|core) id\s*:\s*(\d+)", info, re.MULTILINE)
     return len(set(zip(ids[::2], ids[1::2], strict=False))) or None
 
 
 def _text(path: Path) -> str:
-    """The text of a file of the system; "" if it cannot be read."""
+    """The text of a system file; "" if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -86,7 +87,7 @@ def _text(path: Path) -> str:
 
 
 def _field(info: str, *names: str) -> str:
-    """The first value of a field of /proc/cpuinfo or /proc/meminfo, under the first name that is there."""
+    """The value of a field in /proc/cpuinfo or /proc/meminfo, by the first of `names` that is there."""
     for name in names:
         if line := re.search(rf"^{name}[ \t]*:[ \t]*(\S.*)$", info, re.MULTILINE):
             return line.group(1).strip()
@@ -97,8 +98,10 @@ def _field(info: str, *names: str) -> str:
 
 
 def other_programs_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
-    """Processor seconds that processes other than `pids` have used on this process' processors; None:
-    unknown. Its start is arbitrary, so take differences; their steps are 10 ms.
+    """Processor seconds that processes other than `pids` have used on this process' processors.
+
+    None if unknown. The count starts at an arbitrary time, so only differences mean something; their
+    resolution is 10 ms.
     """
     try:
         ticks, able = os.sysconf("SC_CLK_TCK"), os.sched_getaffinity(0)
@@ -121,7 +124,7 @@ def other_programs_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None
 def other_programs(
     seconds: float = 0.5, sleep: Callable[[float], object] = time.sleep
 ) -> float | None:
-    """Mean number of processors that other programs use within the next `seconds`; None if unknown."""
+    """Mean number of processors that other programs use during the next `seconds`; None if unknown."""
     before, began = other_programs_s((os.getpid(),)), time.monotonic()
     sleep(seconds)
     after, passed = other_programs_s((os.getpid(),)), time.monotonic() - began
@@ -129,7 +132,7 @@ def other_programs(
 
 
 def available_bytes(system: Path = SYSTEM) -> int | None:
-    """Memory that is free without swapping, within the container's limit; None if unknown."""
+    """Bytes of memory that are free without swapping, within the container's limit; None if unknown."""
     size = re.fullmatch(r"(\d+) kB", _field(_text(system / "proc/meminfo"), "MemAvailable"))
     if not size:
         return None
@@ -147,7 +150,7 @@ def available_bytes(system: Path = SYSTEM) -> int | None:
 
 
 def describe(device: str) -> dict[str, Any]:
-    """The environment as stored in a profile, without the backend's part."""
+    """The environment that a profile stores, without the fields of the backend."""
     return {
         "device": device,
         "cpu": cpu_model(),
@@ -161,9 +164,10 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def here(learned: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """The environment of this machine for `differences`, before a backend is started.
+    """The environment of this machine, for `differences`, before a backend is started.
 
-    A CPU has the number of threads that was asked for when the profile was learned, but at most its own.
+    A CPU gets the number of threads that was asked for when the profile was learned, but at most its own
+    number.
     """
     where = describe(device)
     if device == "cpu" and (threads := learned.get("threads_asked")):
@@ -175,7 +179,7 @@ def here(learned: Mapping[str, Any], device: str) -> dict[str, Any]:
 def label_of(device: str, where: Mapping[str, Any]) -> str:
     """A name for the measured device: a CPU's kind and threads, or the backend's `device_name`.
 
-    `where`: an environment of this machine; only `device_name` and `threads` are used.
+    `where`: an environment of this machine; only its `device_name` and `threads` are used.
     """
     if device != "cpu":
         return str(where.get("device_name") or device)
@@ -191,16 +195,16 @@ FIELDS = (
     "framework", "framework_version", "keras_version", "threads",
     "inter_op_threads", "jit", "compile", "channels_last", "half", "cuda_version", "flags",
 )  # fmt: skip
-"""Fields of a framework and its backend; a backend has some of them."""
+"""Fields of a framework and its backend; each backend has some of them."""
 OF_BACKEND = ("framework", "jit", "compile", "channels_last", "half")
-"""The FIELDS that a user chooses by the backend and its options."""
+"""The FIELDS that a user sets by choosing the backend and its options."""
 OF_DEVICE = ("device", "processor", "threads_given")
 """Values of `Difference.field` that mean another device."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A field of the device or its framework that has changed since the profile was learned.
+    """A field of the device or its framework that differs from when the profile was learned.
 
     `field`: one of FIELDS or OF_DEVICE; `now`: None for an absent device.
     """
@@ -211,7 +215,7 @@ class Difference:
 
     @property
     def of_device(self) -> bool:
-        """True if the change makes it another device."""
+        """True if the change means another device."""
         return self.field in OF_DEVICE
 
     def __str__(self) -> str:
@@ -228,10 +232,10 @@ class Difference:
 def differences(
     label: str, learned: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[Difference, ...]:
-    """Compare two environments of a profile, the device first; fields that one lacks are skipped.
+    """The differences between a profile's environment and the present one; those of the device come first.
 
-    `label`: the profile's device, compared for a GPU and for an environment without processor. `now` may
-    lack the backend's part, as `here` returns it.
+    Fields that only one of them has are skipped. `label`: the profile's device, compared for a GPU and for
+    an environment without a processor. `now` may lack the fields of the backend, as returned by `here`.
     """
     device = str(now["device"])
     if device == "cpu" and "processor" in learned:
@@ -245,7 +249,7 @@ def differences(
 def differences_of_device(
     label: str, learned: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[Difference, ...]:
-    """The differences that mean another device: processor and threads of a CPU, name of a GPU."""
+    """The differences that mean another device: a CPU's processor and threads, a GPU's name."""
     return tuple(d for d in differences(label, learned, now) if d.of_device)
 
 
@@ -262,7 +266,7 @@ def _of_processor(learned: Mapping[str, Any], now: Mapping[str, Any]) -> Iterato
 def _fields(
     names: Iterable[str], learned: Mapping[str, Any], now: Mapping[str, Any]
 ) -> Iterator[Difference]:
-    """Yield the fields that both environments have and that differ."""
+    """Yield the differences between fields that both environments have."""
     for name in names:
         if name in learned and name in now and learned[name] != now[name]:
             yield Difference(name, learned[name], now[name])

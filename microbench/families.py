@@ -1,4 +1,4 @@
-"""Blocks of the families of networks as Graphs: steps, chains of them, and whole networks.
+"""Blocks of families of networks as Graphs: steps, chains of steps, and whole networks.
 
 A step takes a network under construction and its input tensor, and returns its output tensor.
 """
@@ -21,7 +21,7 @@ def chain(
     stride: int | None = None,
     **options: object,
 ) -> Graph:
-    """`count` steps in a row on size x size positions with `channels`; `stride`: of the first step."""
+    """A chain of `count` steps on size x size positions with `channels`; `stride`: of the first step."""
     n = Layers.on(f"{step.__name__} {channels}", size, size, channels)
     x = n.input
     for i in range(count):
@@ -33,13 +33,13 @@ def chain(
 
 
 def stem(n: Layers, x: int, filters: int, kernel: int, stride: int, pool: bool = False) -> int:
-    """The entrance of a network: rescale, convolution on 3 channels, norm, relu, maybe max pool."""
+    """The entrance of a network: rescaling, a convolution on 3 channels, norm, relu, max pool if `pool`."""
     x = n.conv_norm_act(n.same("rescale", x), filters, kernel, stride)
     return n.pool(x, 3, 2) if pool else x
 
 
 def patchify(n: Layers, x: int, filters: int) -> int:
-    """ConvNeXt's entrance: a 4x4 convolution with stride 4, layer normalization."""
+    """ConvNeXt's entrance: a 4x4 convolution with stride 4, and a layer normalization."""
     return n.same("layer_norm", n.conv(x, filters, 4, 4, bias=True))
 
 
@@ -49,21 +49,21 @@ def plain(n: Layers, x: int, filters: int, kernel: int = 3) -> int:
 
 
 def vgg(n: Layers, x: int, filters: int, depth: int) -> int:
-    """VGG's block: 3x3 convolutions with bias and relu, max pool."""
+    """VGG's block: 3x3 convolutions with bias and relu, then a max pool."""
     for _ in range(depth):
         x = plain(n, x, filters)
     return n.pool(x, 2, 2)
 
 
 def _residual(n: Layers, x: int, y: int, stride: int) -> int:
-    """The sum of a branch and its shortcut, which is a 1x1 where sizes differ, and relu."""
+    """The sum of a branch and its shortcut, then relu; the shortcut is a 1x1 conv if sizes differ."""
     if n.shape(x) != n.shape(y):
         x = n.conv_norm_act(x, n.shape(y)[-1], 1, stride, act=None)
     return n.same("relu", n.same("add", x, y))
 
 
 def basic(n: Layers, x: int, width: int | None = None, stride: int = 1) -> int:
-    """ResNet's basic block: two 3x3 convolutions and the shortcut."""
+    """ResNet's basic block: two 3x3 convolutions and a shortcut."""
     width = width or n.shape(x)[-1]
     y = n.conv_norm_act(n.conv_norm_act(x, width, 3, stride), width, 3, act=None)
     return _residual(n, x, y, stride)
@@ -72,7 +72,7 @@ def basic(n: Layers, x: int, width: int | None = None, stride: int = 1) -> int:
 def bottleneck(
     n: Layers, x: int, out: int | None = None, mid: int | None = None, stride: int = 1, groups: int = 1
 ) -> int:  # fmt: skip
-    """ResNet's bottleneck: 1x1, 3x3 (maybe grouped), 1x1, and the shortcut."""
+    """ResNet's bottleneck: 1x1, 3x3 (in `groups`) and 1x1 convolutions, and a shortcut."""
     out = out or n.shape(x)[-1]
     mid = mid or out // 4
     y = n.conv_norm_act(n.conv_norm_act(x, mid, 1), mid, 3, stride, groups)
@@ -102,24 +102,24 @@ def inverted(
 
 
 def fused(n: Layers, x: int) -> int:
-    """EfficientNetV2's fused MBConv: a 3x3 that expands, a 1x1 that projects, the shortcut."""
+    """EfficientNetV2's fused MBConv: a 3x3 that expands, a 1x1 that projects, and a shortcut."""
     channels = n.shape(x)[-1]
     y = n.conv_norm_act(x, channels * 4, 3, act="silu")
     return n.same("add", x, n.conv_norm_act(y, channels, 1, act=None))
 
 
 def mobile_v1(n: Layers, x: int, out: int) -> int:
-    """MobileNet's pair: depthwise, norm, relu6, 1x1, norm, relu6."""
+    """MobileNet's block: depthwise convolution, norm, relu6, 1x1 convolution, norm, relu6."""
     return n.conv_norm_act(n.depthwise_norm_act(x, act="relu6"), out, 1, act="relu6")
 
 
 def pair(n: Layers, x: int, out: int, kernel: int = 3) -> int:
-    """Relu, depthwise, pointwise, normalization, as in Xception and NASNet."""
+    """Relu, depthwise and pointwise convolution, normalization, as in Xception and NASNet."""
     return n.same("batch_norm", n.conv(n.depthwise(n.same("relu", x), kernel), out))
 
 
 def separable(n: Layers, x: int, out: int, depth: int) -> int:
-    """Pairs, and a shortcut if it fits."""
+    """A number of `pair` steps, with a shortcut if the shapes fit."""
     y = x
     for _ in range(depth):
         y = pair(n, y, out)
@@ -127,12 +127,12 @@ def separable(n: Layers, x: int, out: int, depth: int) -> int:
 
 
 def dense_net(n: Layers, x: int) -> int:
-    """DenseNet's layers of growth 32: norm, relu, 1x1, norm, relu, 3x3, concatenation with the input."""
+    """A DenseNet layer of growth 32: norm, relu, 1x1, norm, relu, 3x3, concatenation with the input."""
     return n.concat(x, n.conv(n.conv_norm_act(n.norm_act(x), 4 * 32, 1), 32, 3))
 
 
 def transition(n: Layers, x: int) -> int:
-    """DenseNet's transition: norm, relu, 1x1 to half the channels, average pool."""
+    """DenseNet's transition: norm, relu, a 1x1 that halves the channels, average pool."""
     return n.pool(n.conv(n.norm_act(x), n.shape(x)[-1] // 2), 2, 2, "average_pool")
 
 
@@ -151,8 +151,8 @@ def inception(n: Layers, x: int, width: int, kernel: int | None = None) -> int:
 def convnext(n: Layers, x: int, grouped: bool = True) -> int:
     """ConvNeXt's block: depthwise 7x7, layer norm, dense x4, gelu, dense, shortcut.
 
-    `grouped`: the depthwise convolution as Conv2D(groups=channels), as in Keras' own ConvNeXt; TensorFlow
-    runs it many times slower.
+    `grouped`: True for the depthwise convolution as Conv2D(groups=channels), as in Keras' own ConvNeXt;
+    TensorFlow runs it many times slower.
     """
     channels = n.shape(x)[-1]
     kind = "conv" if grouped else "depthwise_conv"
@@ -195,7 +195,7 @@ def _cell(n: Layers, before: int, x: int, channels: int) -> int:
 
 
 def cell(size: int, channels: int, count: int = 1) -> Graph:
-    """NASNet-like cells, each of which reads the two before it."""
+    """NASNet-like cells, each of which reads the outputs of the two cells before it."""
     n = Layers.on(f"cell {channels}", size, size, 6 * channels)
     before, x = n.input, n.input
     for _ in range(count):
@@ -204,7 +204,7 @@ def cell(size: int, channels: int, count: int = 1) -> Graph:
 
 
 def mlp(features: int, hidden: int, count: int, regularized: bool = False) -> Graph:
-    """Dense layers with relu; `regularized`: each followed by dropout and normalization, then classes."""
+    """Dense layers with relu; `regularized`: dropout and normalization after each, and a classifier."""
     n = Layers.on(f"mlp {features}", 1, 1, features)
     x = n.flatten(n.input)
     for _ in range(count):
@@ -215,7 +215,7 @@ def mlp(features: int, hidden: int, count: int, regularized: bool = False) -> Gr
 
 
 def small_vgg(size: int, filters: int) -> Graph:
-    """A small image's network: twice two convolutions with bias, relu and a max pool; a classifier."""
+    """A network for small images: two convolutions with bias, relu and a max pool, twice; a classifier."""
     n = Layers.on(f"small vgg {filters}", size, size, 3)
     x = n.input
     for width in (filters, 2 * filters):
@@ -224,7 +224,7 @@ def small_vgg(size: int, filters: int) -> Graph:
 
 
 def up(size: int, channels: int) -> Graph:
-    """A U-Net's way up: transposed convolution, concatenation with the skip, convolution."""
+    """A step of a U-Net's upward path: transposed convolution, concatenation with the skip, convolution."""
     n = Layers.on(f"up {channels}", size, size, channels)
     skip = n.builder.input((1, 2 * size, 2 * size, channels // 2))
     x = n.concat(n.up(n.input, channels // 2), skip)
@@ -232,7 +232,7 @@ def up(size: int, channels: int) -> Graph:
 
 
 def encoder(tokens: int, features: int, heads: int, count: int = 1) -> Graph:
-    """Transformer blocks: attention and a perceptron, each behind a layer norm, with shortcuts."""
+    """Transformer blocks: attention and a perceptron, each after a layer norm, with shortcuts."""
     n = Layers.on(f"encoder {tokens}x{features}", tokens, features)
     x = n.input
     for _ in range(count):
@@ -241,7 +241,7 @@ def encoder(tokens: int, features: int, heads: int, count: int = 1) -> Graph:
 
 
 def encode(n: Layers, x: int, heads: int) -> int:
-    """One transformer block on a tensor of (1, tokens, features)."""
+    """One transformer block on a tensor of shape (1, tokens, features)."""
     _, tokens, features = n.shape(x)
     each = features // heads
     of_heads, to_heads = (1, heads, tokens, each), (0, 2, 1, 3)
@@ -262,7 +262,7 @@ def encode(n: Layers, x: int, heads: int) -> int:
 
 
 def token_mlp(tokens: int, features: int, hidden: int, act: str = "gelu") -> Graph:
-    """A perceptron of two dense layers on every token."""
+    """A perceptron of two dense layers, applied to every token."""
     n = Layers.on(f"token mlp {tokens}x{features}", tokens, features)
     return n.done(n.dense(n.dense(n.input, hidden, act), features))
 
@@ -274,7 +274,7 @@ def token_mlp(tokens: int, features: int, hidden: int, act: str = "gelu") -> Gra
 
 
 def residual_network(size: int, depths: Sequence[int], deep: bool = True, groups: int = 1) -> Graph:
-    """A residual network (He et al. 2015): stem, four stages of bottlenecks or basic blocks, classes."""
+    """A residual network (He et al. 2015): stem, four stages of bottlenecks or basic blocks, classifier."""
     n = Layers.on("residual network", size, size, 3)
     x = n.pool(n.conv_norm_act(n.input, 64, 7, 2), 3, 2)
     for stage, depth in enumerate(depths):
@@ -296,7 +296,10 @@ def inverted_network(
     stem: int,
     last: int,
 ) -> Graph:
-    """Inverted residuals; `rows`: expansion, channels, count, stride, kernel (Sandler et al. 2018)."""
+    """A network of inverted residuals (Sandler et al. 2018).
+
+    `rows`: (expansion, channels, count, stride, kernel) of each stage.
+    """
     n = Layers.on("inverted residual network", size, size, 3)
     x = n.conv_norm_act(n.input, stem, 3, 2, act=act)
     for expand, out, count, stride, kernel in rows:
@@ -306,7 +309,7 @@ def inverted_network(
 
 
 def dense_network(size: int, depths: Sequence[int]) -> Graph:
-    """Dense blocks of growth 32 with transitions between them (Huang et al. 2017)."""
+    """A network of dense blocks with growth 32 and transitions between them (Huang et al. 2017)."""
     n = Layers.on("dense network", size, size, 3)
     x = n.pool(n.conv_norm_act(n.input, 64, 7, 2), 3, 2)
     for stage, depth in enumerate(depths):
@@ -318,7 +321,7 @@ def dense_network(size: int, depths: Sequence[int]) -> Graph:
 
 
 def plain_network(size: int, depths: Sequence[int]) -> Graph:
-    """Plain 3x3 convolutions with bias and max pools (Simonyan and Zisserman 2014), a small head."""
+    """A network of 3x3 convolutions with bias, max pools and a small head (Simonyan and Zisserman 2014)."""
     n = Layers.on("plain network", size, size, 3)
     x = n.input
     for stage, depth in enumerate(depths):
@@ -327,7 +330,7 @@ def plain_network(size: int, depths: Sequence[int]) -> Graph:
 
 
 def separable_network(size: int, width: int, middle: int) -> Graph:
-    """Separable convolutions in threes with shortcuts (Chollet 2017)."""
+    """A network of separable convolutions in threes, with shortcuts (Chollet 2017)."""
     n = Layers.on("separable network", size, size, 3)
     x = n.conv_norm_act(n.conv_norm_act(n.input, 32, 3, 2), 64, 3)
     for out in (128, 256, width):
@@ -339,7 +342,7 @@ def separable_network(size: int, width: int, middle: int) -> Graph:
 
 
 def inception_network(size: int, rows: Sequence[tuple[int, int, int | None]]) -> Graph:
-    """Branches side by side, concatenated; `rows`: count, width, kernel (Szegedy et al. 2016)."""
+    """A network of parallel, concatenated branches; `rows`: count, width, kernel (Szegedy et al. 2016)."""
     n = Layers.on("network of branches", size, size, 3)
     x = n.conv_norm_act(n.conv_norm_act(n.conv_norm_act(n.input, 32, 3, 2), 32, 3), 64, 3)
     x = n.conv_norm_act(n.pool(x, 3, 2), 192, 3)
@@ -351,7 +354,7 @@ def inception_network(size: int, rows: Sequence[tuple[int, int, int | None]]) ->
 
 
 def convnext_network(size: int, depths: Sequence[int], width: int = 96) -> Graph:
-    """Depthwise 7x7, layer norm, a perceptron on every position (Liu et al. 2022)."""
+    """A ConvNeXt: depthwise 7x7, layer norm, and a perceptron on every position (Liu et al. 2022)."""
     n = Layers.on("convnext", size, size, 3)
     x = patchify(n, n.input, width)
     for stage, depth in enumerate(depths):
@@ -374,7 +377,7 @@ def transformer(size: int, patch: int, features: int, heads: int, depth: int) ->
 
 
 def u_net(size: int, widths: Sequence[int]) -> Graph:
-    """Down with max pools, up with transposed convolutions and skips (Ronneberger et al. 2015)."""
+    """A U-Net: down with max pools, up with transposed convolutions and skips (Ronneberger et al. 2015)."""
     n = Layers.on("u-net", size, size, 3)
     x, skips = n.input, []
     for width in widths[:-1]:

@@ -1,7 +1,8 @@
 """The journal of a run: one JSON line per measurement, on disk before the next measurement starts.
 
-A run that was killed goes on from its journal if the journal is younger than a day and everything that
-makes times comparable is the same; else it starts anew. Only one run at a time can have a journal open.
+A run that was killed continues from its journal if the journal is younger than a day and everything that
+makes times comparable is unchanged; otherwise it starts anew. Only one run at a time can have a journal
+open.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
 class Journal:
     """An append-only file of records.
 
-    `records`: the measurements of earlier parts of the same run. `dropped`: the reason why records in the
-    file were thrown away; "" if they were not.
+    `records`: the measurements that an interrupted run had made. `dropped`: the reason why records in the
+    file were discarded; "" if they were not.
     """
 
     def __init__(
         self, path: Path, key: Mapping[str, Any], now: float, restart: bool = False
     ) -> None:
-        """Open `path` and read its records if they are of the same run.
+        """Open `path`, and read its records if they belong to the same run.
 
-        `key`: all that makes times comparable, as JSON. `now`: seconds since the epoch. `restart` throws
-        the records away. Raises InputError when the file cannot be written or another process has it,
-        LolatError when the disk is full.
+        `key`: all that makes times comparable, as JSON. `now`: seconds since the epoch. `restart`: True to
+        discard the records. InputError if the file cannot be written or another process has it open,
+        LolatError if the disk is full.
         """
         self.path, self.dropped = path, ""
         with self._writing():
@@ -55,7 +56,7 @@ class Journal:
                 self._put({"key": key, "started": now})
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a record; it is on disk when this returns. LolatError if it cannot be written."""
+        """Add a record, which is on disk when this returns; LolatError if it cannot be written."""
         with self._writing():
             self._put(record)
         self.records.append(dict(record))
@@ -72,7 +73,7 @@ class Journal:
         self.close()
 
     def _lock(self) -> None:
-        """Keep other processes off the file until it is closed, if the system has such locks."""
+        """Keep other processes from the file until it is closed, on systems with file locks."""
         if fcntl is None:
             return
         try:
@@ -102,9 +103,9 @@ class Journal:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The header and the records of a journal; [] if there is none.
+    """The header and the records of a journal; [] if there is no journal.
 
-    A line that is not whole, such as the last one of a run that was killed, is skipped.
+    An incomplete line, such as the last one of a run that was killed, is skipped.
     """
     try:
         lines = path.read_bytes().splitlines()
@@ -118,7 +119,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def _why_not(header: Mapping[str, Any], key: Mapping[str, Any], now: float) -> str:
-    """The reason why a journal is not of the run with `key`; "" if it is."""
+    """The reason why a journal does not belong to the run with `key`; "" if it does."""
     other = [name for name, value in key.items() if header["key"].get(name) != value]
     if other:
         return f"it was measured with other {', '.join(other)}"
@@ -127,7 +128,7 @@ def _why_not(header: Mapping[str, Any], key: Mapping[str, Any], now: float) -> s
 
 @contextlib.contextmanager
 def interruptible(journal_path: Path) -> Iterator[None]:
-    """Reword Ctrl-C: whether something was measured, and how to go on."""
+    """Give a KeyboardInterrupt a message: whether something was measured, and how to continue."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Measures the predefined blocks on this device; the frame of every run with a journal."""
+"""Measuring the predefined blocks on this device, and the common part of all runs with a journal."""
 
 from __future__ import annotations
 
@@ -30,28 +30,29 @@ from .runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from .timing import JobLatency, Latencies, Visit, latencies
 
 DEFAULT_SETTINGS = Settings(rounds=6, most_rounds=24, enough_s=50.0)
-"""A fast machine measures more rounds in the time that a slow machine needs for the first 6."""
+"""A fast machine measures as many rounds as fit into the time that a slow machine needs for the first 6."""
 # Above these values a run gets a warning.
 UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
 UNREPEATABLE = 0.08  # relative difference of repeated measurements
 LONGEST_WAIT_S, WATCH_S, CALM_S = 600.0, 2.0, 6.0
-"""The longest wait for a calm moment, the time between two looks, and the duration of a calm moment."""
+"""(longest wait for a calm moment, time between two looks, length of a calm moment), in seconds."""
 MOVED = 0.1  # relative change of the machine's speed
 REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
     "transformer 3x224x224",
 )  # fmt: skip
-"""Networks that `doctor` and `evaluate` measure again: their work differs, and they are built quickly."""
+"""Networks that `doctor` and `evaluate` measure again: they do different work and are built quickly."""
 
 CheckEnvironment = Callable[[Mapping[str, Any]], object]
-"""Called with the environment before anything is measured; may raise."""
+"""A function that is called with the environment before anything is measured; it may raise."""
 
 
 @dataclass(frozen=True)
 class Run:
     """A run with a journal in the file `journal`.
 
-    `now`: seconds since the epoch; `restart` throws away the journal; `settings`: DEFAULT_SETTINGS if None.
+    `now`: seconds since the epoch; `restart`: True to discard the journal; `settings`: None for
+    DEFAULT_SETTINGS.
     """
 
     backend: str
@@ -65,7 +66,7 @@ class Run:
 
 
 class MeasuredBlocks(NamedTuple):
-    """The result of a run; the `journal` is still on disk."""
+    """The result of a run; the file of the `journal` is still on disk."""
 
     points: list[Point]
     environment: dict[str, Any]
@@ -75,9 +76,9 @@ class MeasuredBlocks(NamedTuple):
 
 
 def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> MeasuredBlocks:
-    """Measure `blocks` after the whole networks among them; errors: see `run_jobs`.
+    """Measure `blocks` after the whole networks among them; raises as `run_jobs`.
 
-    None: those of the device and the backend.
+    `blocks`: None for the blocks of the device and the backend.
     """
     blocks = for_device(run.device, run.backend) if blocks is None else blocks
     graphs = known_graphs(run.backend, blocks)
@@ -105,10 +106,10 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
 def run_jobs(
     run: Run, jobs: Sequence[Job], networks: Sequence[Job], probed: bool = False
 ) -> Iterator[tuple[Runner, Outcome, Journal]]:
-    """Run `jobs` as `Runner.run` does; continue from the journal if it is of the same run.
+    """Run `jobs` as `Runner.run` does; continue from the journal if it belongs to the same run.
 
-    `probed`: True to probe the machine's speed. An error in the context closes the journal. Raises
-    LolatError if device or backend are not there, or if nothing could be measured.
+    `probed`: True to probe the machine's speed. An error in the context closes the journal. LolatError if
+    the device or backend is not available, or if nothing could be measured.
     """
     settings = run.settings or DEFAULT_SETTINGS
     before = environment.describe(run.device) | {"others_at_start": environment.other_programs()}
@@ -195,13 +196,13 @@ def noise_of(measured: Latencies) -> dict[str, Any]:
 
 
 def probe_threads(where: Mapping[str, Any]) -> int:
-    """Number of threads for a probe: the environment's, but at most the number of processors."""
+    """Number of threads for a probe: the environment's, but at most one per processor."""
     able = min(environment.cpu_count(), MOST_THREADS)
     return min(where.get("threads") or able, able)
 
 
 def _processors(where: Mapping[str, Any]) -> int:
-    """Number of processors of an environment's machine; its framework may use fewer."""
+    """Number of processors of an environment's machine, of which its framework may use fewer."""
     number: int = where.get("processor", {}).get("threads", where["threads"])
     return number
 
@@ -211,7 +212,7 @@ def wait_until_calm(
     most_s: float = LONGEST_WAIT_S,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Wait until no other programs have run for CALM_S seconds, or `most_s` seconds are over."""
+    """Wait until no other programs have run for CALM_S seconds, at most `most_s` seconds."""
     waited = calm = 0.0
     while waited < most_s and calm < CALM_S:
         used = environment.other_programs()
@@ -240,9 +241,9 @@ ONE_THREAD = "; --threads 1 is much faster beside them, for a profile of one thr
 
 
 def busy(where: Mapping[str, Any], remedy: str = WAITING) -> str | None:
-    """A remark if other programs are running just before a run; None if not, or if unknown.
+    """A remark if other programs are running just before a run; None if none are, or if unknown.
 
-    `remedy`: behind "close them and ".
+    `remedy`: the words that follow "close them and ".
     """
     others = where.get("others_at_start") or 0.0
     if others <= OTHERS:
@@ -256,7 +257,7 @@ def busy(where: Mapping[str, Any], remedy: str = WAITING) -> str | None:
 def warnings(
     where: Mapping[str, Any], noise: Mapping[str, Any], failures: Mapping[str, str]
 ) -> list[str]:
-    """Remarks on a run, each with its remedy: one on a busy or unsteady machine, whatever it showed in."""
+    """Remarks on a run, each with its remedy: too many threads, a busy or unsteady machine, failures."""
     remarks, able = [], _processors(where)
     if where["threads"] > able:
         remarks.append(
@@ -279,7 +280,7 @@ def warnings(
 
 
 def unrest(noise: Mapping[str, Any], able: int | None = None) -> Iterator[str]:
-    """Yield the signs of a busy or unsteady machine, with `able` processors, in the `noise` of a run."""
+    """Yield the signs of a busy or unsteady machine in a run's `noise`; `able`: number of processors."""
     if noise["others"] > OTHERS:
         yield f"other programs used {noise['others']:.1f}{f' of {able}' if able else ''} processors"
     if (factor := noise["busy"] / noise["quiet"]) > UNSTEADY:

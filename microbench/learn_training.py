@@ -1,4 +1,4 @@
-"""Measures training on this device: passes of the blocks, updates, the framework's loop, its start."""
+"""Measuring training on this device: passes of the blocks, updates, the framework's loop, its start."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .timing import latencies
 # ---- The measured blocks: the predefined ones and five more, at other batch sizes
 
 LARGE = (4, 16, 64)
-"""Batch sizes besides 1: a block is measured at the largest that the next two limits allow."""
+"""Batch sizes besides 1; a block is measured at the largest one within the two limits below."""
 MOST_FLOPS = 3e9  # most multiply-accumulates of a forward pass
 MOST_ELEMENTS = 7e7  # most elements that a forward pass reads and writes
 IMAGE = 4  # most channels of an input that is an image
@@ -41,10 +41,10 @@ MEASURED = {o.name: o for o in OPTIMIZERS.values() if o.name in backends.OPTIMIZ
 
 
 def batch_sizes(graph: Graph) -> tuple[int, ...]:
-    """The batch sizes of a block: 1, and the largest of LARGE whose counts stay below the limits.
+    """The batch sizes of a block: 1, and the largest of LARGE whose counts are below the limits.
 
-    With a batch norm of one value per channel and sample, which PyTorch does not train, 2 replaces 1. With
-    convolutions in groups of several channels it is 1 alone, because TensorFlow's backward pass takes
+    For a batch norm with one value per channel and sample, which PyTorch does not train, 2 replaces 1. For
+    convolutions in groups of several channels only 1 is used, because TensorFlow's backward pass takes
     seconds on a CPU.
     """
     attributes = [o.attributes for o in graph.operations]
@@ -59,7 +59,7 @@ def batch_sizes(graph: Graph) -> tuple[int, ...]:
 
 
 def reads_image(graph: Graph) -> bool:
-    """True for a block at the entrance of a network: the gradient of an image is not computed."""
+    """True for a block at the entrance of a network, where no gradient of the input is computed."""
     return all(graph.tensors[i].shape[-1] <= IMAGE for i in graph.inputs)
 
 
@@ -91,7 +91,8 @@ SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "middle": ((512, 512),) * 16,
     "large": ((2048, 2048),) * 4,
 }
-"""Shapes of variables that each optimizer updates; they tell the cost of a variable from a parameter's."""
+"""Shapes of variables that each optimizer updates; they separate the cost per variable from the cost per
+parameter."""
 LOOPS = {
     "1 step": ((8, 8, 3), 8, 1),
     "33 steps": ((8, 8, 3), 8, 33),
@@ -99,12 +100,13 @@ LOOPS = {
 }
 """Epochs of a network that does almost nothing: (shape of a sample, batch size, steps)."""
 STARTED = ("small resnet 3x224x224", "small mobile net silu 3x192x192")
-"""Whole networks among the blocks: SIMPLEST starts both, every other optimizer the first."""
+"""Whole networks among the blocks whose start is timed: with SIMPLEST both, with other optimizers the
+first."""
 DIRECTIONS = {"forward": False, "forward+backward": True}
 
 
 class Part(NamedTuple):
-    """A job and its measurement: `of(latency_ms, samples_ms, ...)` is a point of class `kind`."""
+    """A job and its kind of measurement: `of(latency_ms, samples_ms, ...)` is a point of class `kind`."""
 
     job: Job
     kind: type
@@ -112,16 +114,16 @@ class Part(NamedTuple):
 
 
 def training_graphs(backend: str) -> dict[str, Graph]:
-    """The graph of each of TRAINING_BLOCKS by name; see `known_graphs`."""
+    """Name -> graph of each of TRAINING_BLOCKS; see `known_graphs`."""
     return known_graphs(backend, TRAINING_BLOCKS)
 
 
 def measure_training(
     run: Run, blocks: Sequence[Predefined] = TRAINING_BLOCKS
 ) -> tuple[dict[str, Any], Journal]:
-    """Return the section "training" of a profile, and the journal, which is still on disk.
+    """(the section "training" of a profile, the journal, whose file is still on disk).
 
-    Errors: see `run_jobs`; LolatError also if too little could be measured.
+    Raises as `run_jobs`, and LolatError if too little could be measured.
     """
     graphs = known_graphs(run.backend, blocks)
     parts = [*_passes(blocks, graphs), *_updates(), *_epochs()]
@@ -165,7 +167,7 @@ def _epochs() -> Iterator[Part]:
 
 
 def _starts(runner: Runner, graphs: Mapping[str, Graph], outcome: Outcome) -> Iterator[StartPoint]:
-    """First steps of new networks, each timed once. The simplest optimizer comes first."""
+    """Yield the times of the first steps of new networks, each timed once; SIMPLEST comes first."""
     wanted = [(block, SIMPLEST) for block in STARTED]
     wanted += [(STARTED[0], name) for name in MEASURED if name != SIMPLEST]
     runner.progress.start("starting", len(wanted))

@@ -1,4 +1,4 @@
-"""Probes the machine's speed in a tenth of a second, without a framework: NumPy on threads.
+"""Probing the machine's speed in a tenth of a second, without a framework: NumPy on threads.
 
 All threads compute at once and wait for each other, as in an operation of a network.
 """
@@ -16,14 +16,14 @@ from .timing import Clock, time_once
 
 ROUNDS, MOST_THREADS, FORKS = 24, 8, 15
 SIDE, MATRICES = 64, 16
-"""Rows and columns of a matrix so small that OpenBLAS starts no threads; number of products of a thread."""
+"""(rows and columns of a matrix so small that OpenBLAS starts no threads, products of a thread)."""
 
 Probe = tuple[float, float]
-"""The fastest and the median time of FORKS forks, ms."""
+"""(fastest, median) time of FORKS forks, in ms."""
 
 
 def products() -> Callable[[], object]:
-    """The part of one thread: products of small matrices that caches hold."""
+    """The work of one thread: products of small matrices, which fit in caches."""
     a, b, out = (np.full((MATRICES, SIDE, SIDE), 0.5, np.float32) for _ in range(3))
     return lambda: np.matmul(a, b, out=out)
 
@@ -33,7 +33,10 @@ def probe(
     clock: Clock = time.perf_counter,
     parts: Sequence[Callable[[], object]] | None = None,
 ) -> Probe:
-    """Time FORKS forks (of `parts`; None: of `products`) in ROUNDS after one that is not counted."""
+    """Time FORKS forks in each of ROUNDS rounds, after a first round that is not counted.
+
+    `parts`: what the threads run in a fork; None for `products`.
+    """
     parts = parts or [products() for _ in range(threads)]
     with ThreadPoolExecutor(threads) as pool:
 
@@ -49,15 +52,18 @@ def probe(
 # ---- From a probe to networks
 
 PER_FORK = 0.5
-"""Additional time of an operation of a network / additional time of a fork, chosen on the first half of the
-pairs of probe and networks in `python -m benchmarks run probe`. On a quiet machine networks do not follow
+"""Additional time of an operation in a network / additional time of a fork; chosen on the first half of the
+pairs of probe and networks in `python -m benchmarks run probe`. On a quiet machine, networks do not follow
 the probe. It is therefore only reported, and changes no latency."""
 SPREAD, BUSY_SPREAD = 0.12, 0.6
-"""Standard deviations of networks' times around that estimate, as logarithms: SPREAD on the same half;
-BUSY_SPREAD while other programs want all processors, when networks take several times as long and no probe
-tells it."""
+"""Standard deviations of networks' log times around the probe's estimate. SPREAD: on the same half of the
+pairs. BUSY_SPREAD: while other programs use all processors, when networks take several times as long and no
+probe shows it."""
 
 
 def waking_ms(learned: Sequence[float], now: Sequence[float]) -> float:
-    """Additional time to start an operation, compared with the learned device, ms; arguments: see Probe."""
+    """Additional time in ms to launch an operation, compared with the learned device.
+
+    `learned`, `now`: times of the probe, see Probe.
+    """
     return PER_FORK * (statistics.fmean(now) - statistics.fmean(learned)) / FORKS

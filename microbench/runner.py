@@ -24,18 +24,19 @@ from .worker import WorkerProcess, ask_environment
 
 REQUEST_LIMIT_S = 300.0
 MOST_DEATHS = 3
-"""Number of deaths of the worker that ends a run, because the jobs are then not the cause."""
+"""Number of dead workers that ends a run, because the cause is then not in a job."""
 ITEM_BYTES = 4  # float32
 PROBED = 3
-"""Rounds from one probe of the machine to the next."""
+"""Number of rounds between two probes of the machine."""
 
 
 @dataclass(frozen=True)
 class Job:
     """Something to measure.
 
-    `payload`: the worker's job, see `Worker.prepare`. `keep_bytes`: the memory that it holds between its
-    runs. `whole`: a whole network, timed in a loop of its own; anything else is timed after a network.
+    `payload`: the worker's job, see `Worker.prepare`. `keep_bytes`: the memory that the job holds between
+    its runs. `whole`: True for a whole network, which is timed in its own loop; anything else is timed
+    after a network.
     """
 
     key: str
@@ -46,8 +47,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Settings:
-    """The number of rounds; a round visits every job once. A fast machine measures more than `rounds`, up
-    to `most_rounds`, if they fit into `enough_s` seconds.
+    """The number of rounds; a round visits every job once.
+
+    A fast machine measures more than `rounds`, up to `most_rounds`, if these fit into `enough_s` seconds.
     """
 
     rounds: int
@@ -58,9 +60,10 @@ class Settings:
 
 @dataclass
 class Outcome:
-    """Results of a run by key of a job: `visits`, `once_ms` for times taken once, `failures` with reasons.
+    """Results of a run, by key of the job.
 
-    `probes`: the probes of the machine throughout the run.
+    `visits`: times of each visit; `once_ms`: times taken once; `failures`: reasons of failures; `probes`:
+    the probes of the machine throughout the run.
     """
 
     journal: Journal | None = None
@@ -103,14 +106,14 @@ def graph_job(graph: Graph, name: str, batch_size: int, whole: bool = False) -> 
 
 
 def keep_bytes(graph: Graph, batch_size: int) -> int:
-    """Memory that `graph` holds between its runs at `batch_size`: its weights and its inputs (float32)."""
+    """Bytes that `graph` holds between its runs at `batch_size`: its weights and its inputs (float32)."""
     weights = int(count(graph).fixed[:, FEATURES.index("weights")].sum())
     inputs = sum(graph.tensors[i].elements(batch_size) for i in graph.inputs)
     return ITEM_BYTES * (weights + inputs)
 
 
 def groups(jobs: Sequence[Job], available_bytes: int | None) -> list[list[Job]]:
-    """Split jobs into groups of one or more that take at most half of the available memory."""
+    """Split jobs into groups that each take at most half of the available memory, or are a single job."""
     result: list[list[Job]] = [[]]
     for job in jobs:
         taken = sum(j.keep_bytes for j in result[-1]) + job.keep_bytes
@@ -121,9 +124,9 @@ def groups(jobs: Sequence[Job], available_bytes: int | None) -> list[list[Job]]:
 
 
 def rounds_in_time(jobs: Sequence[Job], settings: Settings, outcome: Outcome, share: float) -> int:
-    """Estimate from the first rounds how many rounds over `jobs` fit into `share` of `enough_s`.
+    """The number of rounds over `jobs` that fit into `share` of `enough_s`, judged by the first rounds.
 
-    The estimate uses times of visits alone, so that an interrupted run gets the same number of rounds.
+    Only times of visits enter the estimate, so that an interrupted run gets the same number of rounds.
     """
     visits = [outcome.visits.get(job.key, [])[: settings.rounds] for job in jobs]
     round_s = sum(sum(v.seconds for v in one) / len(one) for one in visits if one)
@@ -135,12 +138,12 @@ class Runner:
     """Measures jobs with one backend on one device, and replaces the worker when it dies."""
 
     def __init__(self, backend: str, device: str, progress: Progress | None = None) -> None:
-        """Start the worker; LolatError when backend or device are not there."""
+        """Start the worker; LolatError if the backend or device is not available."""
         self._start = lambda: WorkerProcess(backend, device)
         self.progress: Progress = progress or Progress()
         self.worker = self._start()
         self.estimates_ms: dict[str, float] = {}
-        """Rough times of the jobs that the present worker has prepared."""
+        """Approximate times of the jobs that the present worker has prepared."""
         self.deaths = 0
         self.turn = 0  # chooses the network that runs before a block
         try:
@@ -150,7 +153,7 @@ class Runner:
             raise
         self.environment: dict[str, Any] = answer["environment"]
         self.available_bytes: int | None = answer["available_bytes"]
-        """Memory for jobs: a GPU's own if the backend knows it, else the host's."""
+        """Bytes of memory for jobs: a GPU's own if the backend knows it, else the host's."""
 
     def __enter__(self) -> Runner:
         return self
@@ -159,7 +162,7 @@ class Runner:
         self.worker.close()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The worker's answer. Raises ProcessDied, RequestFailed."""
+        """The worker's answer to a request; raises ProcessDied and RequestFailed."""
         answer: dict[str, Any] = self.worker.request(request, REQUEST_LIMIT_S)
         return answer
 
@@ -171,11 +174,11 @@ class Runner:
         journal: Journal | None = None,
         probe: Callable[[], Probe] | None = None,
     ) -> Outcome:
-        """Measure all jobs, without visits that the journal has, and without jobs that failed before.
+        """Measure all jobs, except visits that the journal already has and jobs that failed before.
 
-        `networks`: whole networks that run in turn, one before each sample of a job that is no network. A
+        `networks`: whole networks that take turns, one before each sample of a job that is not a network. A
         job is prepared right before its first visit. `probe`: called every PROBED rounds, and at the end.
-        Raises MeasuringError if nothing could be measured or MOST_DEATHS workers died.
+        MeasuringError if nothing could be measured or MOST_DEATHS workers died.
         """
         outcome = Outcome(journal)
         for key, reason in outcome.failures.items():
@@ -198,7 +201,7 @@ class Runner:
         return outcome
 
     def once(self, key: str, request: dict[str, Any], outcome: Outcome) -> float | None:
-        """Take a time once, ms; None if that failed."""
+        """A time in ms that is taken only once; None if that failed."""
 
         def measure() -> None:
             outcome.add({"key": key, "once_ms": round(float(self.ask(request)["once_ms"]), 3)})
@@ -210,7 +213,7 @@ class Runner:
     def _rounds(
         self, group: Sequence[Job], settings: Settings, outcome: Outcome, parts: int
     ) -> Iterator[tuple[int, Job]]:
-        """Yield (round, job) for all rounds; a round's order is random, and the same for the same seed."""
+        """Yield (round, job) for all rounds; each round has a random order, the same for the same seed."""
         generator = random.Random(settings.seed)
 
         def take(text: str, numbers: range) -> Iterator[tuple[int, Job]]:
@@ -231,7 +234,7 @@ class Runner:
             yield from take("measuring on, while there is time", range(settings.rounds, wanted))
 
     def _visit(self, job: Job, networks: Sequence[Job], outcome: Outcome) -> None:
-        """Take samples of a job: a network runs in a loop, anything else after a network."""
+        """Take samples of a job: a network runs in its own loop, anything else after a network."""
         before = "" if job.whole else self._network(networks, outcome)
         estimate = self._prepare(job)
         calls = loops(estimate) if job.whole else 1
@@ -239,7 +242,7 @@ class Runner:
         outcome.add({"key": job.key, "visit": visit})
 
     def _network(self, networks: Sequence[Job], outcome: Outcome) -> str:
-        """Prepare the next network and return its key; a network that cannot be prepared is skipped."""
+        """Prepare the next network and return its key; networks that cannot be prepared are skipped."""
         while able := [n for n in networks if n.key not in outcome.failures]:
             self.turn += 1
             network = able[self.turn % len(able)]
@@ -249,14 +252,14 @@ class Runner:
         raise MeasuringError("no network to measure blocks after can be run")
 
     def _prepare(self, job: Job) -> float:
-        """Prepare a job in the worker, unless that is done; returns its rough time, ms."""
+        """Prepare a job in the worker, unless that is done already; return its approximate time in ms."""
         if job.key not in self.estimates_ms:
             answer = self.ask({"do": "prepare", "key": job.key, "job": job.payload})
             self.estimates_ms[job.key] = answer["estimate_ms"]
         return self.estimates_ms[job.key]
 
     def _try(self, key: str, outcome: Outcome, act: Callable[[], object]) -> None:
-        """Call `act`; if the worker dies or refuses, record that and go on without the job."""
+        """Call `act`; if the worker dies or refuses, record the failure and continue without the job."""
         try:
             act()
         except (ProcessDied, RequestFailed) as problem:
@@ -273,7 +276,7 @@ class Runner:
             self._replace_worker()
 
     def _replace_worker(self) -> None:
-        """Start a new process, which has prepared nothing yet."""
+        """Start a new worker process, which has no prepared jobs yet."""
         self.worker.close()
         self.estimates_ms = {}
         self.worker = self._start()

@@ -1,7 +1,7 @@
-"""Times calls in the conditions of their use, and estimates latencies from the times.
+"""Timing calls under the conditions of their use, and estimating latencies from the times.
 
-A block is timed right after a network. In a loop of its own it would find its weights in the caches. The
-network is timed too, because its time shows the machine's speed.
+A block is timed right after a network; in its own loop it would find its weights in the caches. The network
+is timed too, because its time shows the machine's speed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 Clock = Callable[[], float]
-"""Seconds, increasing; `time.perf_counter` outside tests."""
+"""A function that returns increasing seconds; `time.perf_counter` outside of tests."""
 
 LOOP_S = 0.1  # seconds that a network runs in a loop
 MOST_LOOPS = 3  # most calls of such a loop that are timed
@@ -22,13 +22,13 @@ MOST_LOOPS = 3  # most calls of such a loop that are timed
 
 @dataclass(frozen=True)
 class Visit:
-    """Times of one visit, ms."""
+    """Times of one visit, in ms."""
 
     samples_ms: tuple[float, ...]
     reference_ms: tuple[float, ...]
     """Times of the network that ran before each sample; () in a loop of its own."""
     at_s: tuple[float, ...]
-    """The begin of each sample, seconds since the epoch."""
+    """The start of each sample, in seconds since the epoch."""
     before: str = ""
     """The network that ran before each sample, once; "" in a loop of its own."""
     others_s: float | None = None
@@ -44,7 +44,7 @@ class Visit:
 
 
 def time_once(call: Callable[[], object], clock: Clock) -> float:
-    """Wall time of one call, ms."""
+    """Wall time of one call, in ms."""
     start = clock()
     call()
     return (clock() - start) * 1e3
@@ -58,11 +58,11 @@ def sample(
     clock: Clock,
     now: Clock,
 ) -> Visit:
-    """Take `count` samples of `call` in the conditions of its use.
+    """Take `count` samples of `call` under the conditions of its use.
 
-    A block runs after the network `before`, which leaves caches and threads as in use; `touch` reads the
-    block's input, as if it were just written. A network has no `before`: it runs in a loop, whose first
-    call is not timed. `now`: seconds since the epoch.
+    A block runs after the network `before`, which leaves caches and threads as they are in use; `touch`
+    reads the block's input, as if it had just been written. A network has no `before`: it runs in a loop
+    whose first call is not timed. `now`: a clock of seconds since the epoch.
     """
     samples, references, moments = [], [], []
     if before is None:
@@ -83,9 +83,10 @@ def warm_up(
     tolerance: float = 0.1,
     most: int = 20,
 ) -> float:
-    """Call until two times in a row agree within `tolerance`, or `limit_s` or `most` is reached.
+    """Call until two consecutive times agree within `tolerance`; return the last time in ms.
 
-    The first call, which compiles and allocates, is not compared. Returns the last time, ms.
+    It stops after `limit_s` seconds or `most` calls as well. The first call, which compiles and allocates,
+    is not compared.
     """
     start = clock()
     call()
@@ -101,7 +102,7 @@ def warm_up(
 
 
 def loops(estimate_ms: float) -> int:
-    """The number of calls of a network that are timed in a row, for about LOOP_S seconds."""
+    """The number of calls of a network to time in a row, for about LOOP_S seconds."""
     return max(1, min(MOST_LOOPS, int(LOOP_S * 1e3 / max(estimate_ms, 1e-6))))
 
 
@@ -123,7 +124,7 @@ QUIET, BUSY = 0.1, 0.9
 
 @dataclass(frozen=True)
 class JobLatency:
-    """A job's latency without drift, ms; `spread`: relative difference of two halves of its samples."""
+    """A job's latency in ms, without drift; `spread`: relative difference of two halves of its samples."""
 
     latency_ms: float
     spread: float | None
@@ -134,7 +135,8 @@ class Latencies:
     """Every job's latency by key, and the drift of the machine.
 
     `quiet`, `busy`: times in the calmest and in the most disturbed tenth of the run / usual times;
-    `others`: processors that other programs used; `trend`: times in the last / in the first quarter.
+    `others`: number of processors that other programs used; `trend`: times in the last quarter / in the
+    first.
     """
 
     jobs: Mapping[str, JobLatency]
@@ -145,15 +147,15 @@ class Latencies:
 
     @property
     def floor(self) -> float:
-        """The median of the jobs' spreads: the noise of a repeated measurement."""
+        """The median of the jobs' spreads, which is the noise of a repeated measurement."""
         known = [job.spread for job in self.jobs.values() if job.spread is not None]
         return statistics.median(known) if known else 0.0
 
 
 def latencies(visits: Mapping[str, Sequence[Visit]]) -> Latencies:
-    """The latencies of jobs by key, from their visits (`timing.sample`); at least one sample is needed.
+    """The latencies of jobs by key, from their visits (`timing.sample`), which need at least one sample.
 
-    The network before a block is a job of its own, whose samples only show the drift.
+    A network before a block counts as a separate job, whose samples only show the drift.
     """
     rows = [
         row
@@ -184,13 +186,13 @@ def latencies(visits: Mapping[str, Sequence[Visit]]) -> Latencies:
 
 
 def unrest(visits: Sequence[Visit]) -> float:
-    """The median round of a job over its fastest: what the load of a busy machine adds to it."""
+    """Median / fastest round of a job, which shows the load of a busy machine."""
     rounds = [statistics.median(visit.samples_ms) for visit in visits]
     return statistics.median(rounds) / max(min(rounds), 1e-9)
 
 
 def _others(visits: Sequence[Visit]) -> float:
-    """The processors that other programs used: the median from visit to visit; 0 if unknown."""
+    """Number of processors that other programs used, the median over visits; 0 if unknown."""
     seen = sorted(
         (v.at_s[-1] + v.samples_ms[-1] / 1e3, v.others_s)
         for v in visits
@@ -202,7 +204,7 @@ def _others(visits: Sequence[Visit]) -> float:
 
 
 def _rows(key: str, visit: Visit, number: int) -> list[tuple[tuple[str, bool], float, float, int]]:
-    """((key, True if of the job itself), moment, ms, number of the visit) for each time of a visit."""
+    """((key, True if the time is the job's own), moment, ms, number of the visit) of each time."""
     own = zip(visit.at_s, visit.samples_ms, strict=True)
     others = zip(visit.at_s, visit.reference_ms, strict=True) if visit.before else ()
     return [((key, True), at, ms, number) for at, ms in own] + [
@@ -211,7 +213,7 @@ def _rows(key: str, visit: Visit, number: int) -> list[tuple[tuple[str, bool], f
 
 
 def _around(rest: np.ndarray) -> np.ndarray:
-    """Median of the NEIGHBORS samples on either side of each sample, (samples,), shifted to median 0."""
+    """(samples,) median of the NEIGHBORS samples on either side of each sample, shifted to median 0."""
     if len(rest) == 1:
         return np.zeros(1)
     padded = np.pad(rest, NEIGHBORS, constant_values=np.nan)
@@ -221,9 +223,9 @@ def _around(rest: np.ndarray) -> np.ndarray:
 
 
 def _spread(values: np.ndarray, visit: np.ndarray) -> float | None:
-    """Relative difference between the medians of odd and even visits; None for too few of either.
+    """Relative difference between the medians of odd and even visits; None with too few samples.
 
-    Calls of one visit follow each other, and tell nothing about the next visit.
+    Calls of one visit follow each other, so they say nothing about the next visit.
     """
     odd = visit % 2 == 1
     if len(values) < LEAST_SAMPLES or odd.all() or not odd.any():

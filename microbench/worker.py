@@ -1,5 +1,6 @@
-"""The process that measures. Each run has its own, because a framework's devices must be set before it
-starts.
+"""The process that measures.
+
+Each run has its own, because a framework's devices must be set before the framework starts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ WORKER = f"{__name__}:start"
 
 
 class Worker:
-    """Answers requests; keeps the prepared calls by their job's key."""
+    """Answers requests; keeps prepared calls by the key of their job."""
 
     def __init__(self, backend: str, device: str) -> None:
         self.backend = backends.create(backend, device)
@@ -54,7 +55,7 @@ class Worker:
                 raise ValueError(f"unknown request {other!r}")
 
     def prepare(self, job: dict[str, Any]) -> Callable[[], object]:
-        """Make the call of a job: a part of training, a Graph, or a user's NETWORK at a batch size."""
+        """Prepare the call of a job: a part of training, a Graph, or a user's NETWORK at a batch size."""
         if "training" in job:
             ((part, arguments),) = job["training"].items()  # a method of `Training`
             if "graph" in arguments:
@@ -66,7 +67,7 @@ class Worker:
         return self.backend.prepare_network(job["network"], size, job["batch_size"])
 
     def sample(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Time a job once more, after a network or in a loop, without garbage collection."""
+        """Time a job again, after a network or in its own loop, without garbage collection."""
         call, before = self.calls[request["key"]], request["before"]
         network = self.calls[before] if before else None
         touch = getattr(call, "touch", lambda: None)
@@ -80,7 +81,7 @@ class Worker:
 
 
 def start(backend: str, device: str) -> Handler:
-    """The handler of a worker's requests; LolatError if there is no such backend or device."""
+    """The handler of a worker's requests; LolatError if the backend or device is not available."""
     return Worker(backend, device).answer
 
 
@@ -91,7 +92,7 @@ class WorkerProcess(Child):
     """A worker with a backend on a device."""
 
     def __init__(self, backend: str, device: str) -> None:
-        """Start it and wait until its framework is loaded; LolatError when that is refused."""
+        """Start the process and wait until its framework is loaded; LolatError if that is refused."""
         super().__init__(WORKER, backend, device, name="the measuring process")
         try:
             self.ready()
@@ -105,7 +106,7 @@ class WorkerProcess(Child):
 
 
 def ask_environment(worker: Child) -> dict[str, Any]:
-    """A worker's `environment` and `available_bytes`; MeasuringError if it does not tell them."""
+    """A worker's `environment` and `available_bytes`; MeasuringError if it does not answer."""
     try:
         answer: dict[str, Any] = worker.request({"do": "environment"}, START_LIMIT_S)
     except (ProcessDied, RequestFailed) as problem:

@@ -87,9 +87,7 @@ class Rental:
 
     @property
     def largest_machine(self) -> int:
-        """Devices in the largest machine, at most MACHINE; without types of machines, in the device's
-        own.
-        """
+        """Devices in the largest machine, at most MACHINE; without machine types, in the device's own."""
         found = [min(o.devices, MACHINE) for o in self.offers if o.instance_type]
         return max(found, default=self.hardware.machine)
 
@@ -104,9 +102,7 @@ class Rental:
         return self._form not in ("", offer.form), offer.instance_type
 
     def of_machines(self, devices: int) -> Rental:
-        """The rental with machines of at least `devices` devices; with all offers if no machine is so
-        large.
-        """
+        """The rental with machines of at least `devices` devices; unchanged if no machine is so large."""
         whole = tuple(o for o in self.offers if o.devices >= devices or not o.instance_type)
         return replace(self, offers=whole or self.offers)
 
@@ -233,9 +229,7 @@ def _is_slower(accelerator: str, its: Gpu, own: Gpu | None) -> bool:
 
 
 def slower_words(hardware: Hardware, listed: Prices) -> str:
-    """A clause on cards in a list with the device's name, but too little bandwidth; "" without such
-    cards.
-    """
+    """A clause on cards in a list with the device's name but too little bandwidth; "" if there are none."""
     gpu, names = hardware.gpu, dict.fromkeys(o.accelerator for o in listed.offers if o.accelerator)
     alike = ((n, find_gpu(n)) for n in names if is_same_gpu(n, hardware.kind, gpu))
     slower = [

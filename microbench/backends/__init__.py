@@ -1,7 +1,7 @@
-"""Backends: each makes calls of blocks and networks that run once and wait for the result.
+"""Backends: each one makes calls that run a block or network once and wait for the result.
 
 A backend is written as its name and its options: `torch`, `torch+compile+threads=2`. Options change times,
-so they are part of the name of a run and of the environment that it records.
+so they are part of a run's name and of the environment that it records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Shape = tuple[int, ...]
 class Capabilities(NamedTuple):
     """A backend's class, the packages that it needs, its options, and whether it runs quantized blocks.
 
-    An option is a field of its environment, true or false; all backends have threads=N.
+    An option is a boolean field of its environment; all backends also have threads=N.
     """
 
     backend: str
@@ -53,14 +53,14 @@ BACKENDS = {
     ),
 }
 THREADS = "threads="
-"""The option of a number of threads; without it a framework chooses."""
+"""The option that sets the number of threads; without it the framework chooses."""
 LEARNING_RATE = 1e-4
-"""So small that the weights hardly change, however often a step of training is timed."""
+"""Learning rate so small that the weights hardly change, however often a training step is timed."""
 OPTIMIZERS: Mapping[str, tuple[str, dict[str, float]]] = {
     "sgd": ("SGD", {}), "momentum": ("SGD", {"momentum": 0.9}), "adadelta": ("Adadelta", {}),
     "adagrad": ("Adagrad", {}), "adam": ("Adam", {}), "rmsprop": ("RMSprop", {}),
 }  # fmt: skip
-"""Optimizer -> its class and options in both frameworks; the other options are the usual ones."""
+"""Optimizer -> (its class, its options) in both frameworks; options not listed keep their defaults."""
 FLAGS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "OMP_PROC_BIND",
     "KMP_AFFINITY", "KMP_BLOCKTIME", "LD_PRELOAD", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY",
@@ -69,19 +69,22 @@ FLAGS = (
 )  # fmt: skip
 """Environment variables that change times."""
 NUM_CLASSES = 10
-"""Classes of the networks that are timed for the loop around them."""
+"""Number of classes of the networks with which a training loop is timed."""
 WAKING_ELEMENTS = 2**15
-"""Elements per thread of the tensor that wakes the threads: the least that PyTorch gives a thread."""
+"""Elements per thread of the tensor whose computation wakes the threads: the fewest that PyTorch gives a
+thread."""
 KERNELS_KEPT = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16384")
-"""oneDNN makes code for each shape and keeps 1024 pieces. A run needs more in one process (PyTorch: 1150),
-so a block would pay for code that was thrown away: 0.3 ms a convolution, up to three times the block."""
+"""Environment variable and value that keep all code that oneDNN generates. It generates code for each shape
+and keeps 1024 pieces by default. A run needs more in one process (PyTorch: 1150), so a block would pay for
+generating code anew: 0.3 ms a convolution, up to three times the block."""
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A call that runs a block or network once and waits for the result.
 
-    `inputs`: those that lie on the host. `wake`: a short computation by all threads of the framework.
+    `inputs`: the inputs that are in host memory. `wake`: a short computation on all threads of the
+    framework.
     """
 
     run: Callable[[], object]
@@ -89,14 +92,14 @@ class Prepared:
     wake: Callable[[], object] = lambda: None
 
     def __call__(self) -> None:
-        """Run it and wait for the result."""
+        """Run the block or network once and wait for the result."""
         self.run()
 
     def touch(self) -> None:
         """Leave caches and threads as if the inputs had just been written.
 
-        Reading puts them into a cache. Meanwhile the framework's threads fall asleep, unlike inside a
-        network; waking them takes longer than a small block.
+        Reading the inputs puts them into a cache. Meanwhile the framework's threads fall asleep, unlike
+        inside a network; waking them takes longer than a small block.
         """
         for values in self.inputs:
             values.max()
@@ -104,29 +107,29 @@ class Prepared:
 
 
 class Backend(Protocol):
-    """The interface of all backends; made with the device's name (cpu or gpu) and its options."""
+    """The interface of all backends; they are constructed with a device (cpu or gpu) and options."""
 
     name: str
 
     def environment(self) -> dict[str, Any]:
-        """Versions, threads, flags and options, all that makes times comparable; `device_name` if known."""
+        """All that makes times comparable: versions, threads, flags, options; `device_name` if known."""
 
     def available_bytes(self) -> int | None:
-        """Free memory of a device that has its own; None if it is the host's, or unknown."""
+        """Free bytes of a device with its own memory; None if it uses the host's, or if unknown."""
         return None
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
-        """A call that runs a block once on inputs that lie on the device, and waits for the result."""
+        """A call that runs a block once, with inputs on the device, and waits for the result."""
 
     def prepare_network(self, spec: str, input_size: Size, batch_size: int) -> Prepared:
-        """A call that runs a user's NETWORK once on inputs on the device, and waits for the result."""
+        """A call that runs a user's NETWORK once, with inputs on the device, and waits for the result."""
 
 
 # ---- Names and options
 
 
 def with_dashes(option: str) -> str:
-    """An option as an error names it."""
+    """An option of a backend as the command line writes it, for errors."""
     name, _, value = option.partition("=")
     return f"{arg(name)} {value}".rstrip()
 
@@ -137,7 +140,7 @@ def has_option(name: str, option: str) -> bool:
 
 
 def join_name(name: str, options: Collection[str] = ()) -> str:
-    """A backend with options, in the form that `create` takes. InputError if there is none."""
+    """The name of a backend with options, as `create` takes it; InputError if the backend lacks one."""
     if name not in BACKENDS:
         raise InputError(f"no backend {name!r}; this version has {', '.join(sorted(BACKENDS))}")
     own = BACKENDS[name].options
@@ -149,13 +152,13 @@ def join_name(name: str, options: Collection[str] = ()) -> str:
 
 
 def split(backend: str) -> tuple[str, list[str]]:
-    """(name, options) of a backend."""
+    """(name, options) in the written form of a backend."""
     name, *options = backend.split("+")
     return name, options
 
 
 def backend_of(environment: Mapping[str, Any]) -> str:
-    """The backend that a profile was learned with, its options too; TensorFlow if the file does not say."""
+    """The backend, with options, that a profile was learned with; TensorFlow if the file does not say."""
     name = str(environment.get("framework", "tensorflow"))
     known = BACKENDS[name].options if name in BACKENDS else ()
     options = [o for o in known if environment.get(o) is True]
@@ -186,7 +189,7 @@ def threads_of(backend: str, device: str) -> int | None:
 
 
 def create(backend: str, device: str) -> Backend:
-    """The backend for `device`; InputError, MissingPackageError or DeviceError if there is none."""
+    """The backend for `device`; InputError, MissingPackageError or DeviceError if it is not available."""
     name, options = split(join_name(*split(backend)))
     threads = threads_of(backend, device)
     switches = {option: True for option in options if not option.startswith(THREADS)}
@@ -198,7 +201,7 @@ def create(backend: str, device: str) -> Backend:
 
 
 def check_trains(backend: str) -> None:
-    """InputError if `backend` (name and options) cannot train."""
+    """Raise InputError if `backend` (name and options) cannot train."""
     name, _ = split(backend)
     if name not in TRAINING_BACKENDS:
         expected = " or ".join(TRAINING_BACKENDS)
@@ -206,7 +209,9 @@ def check_trains(backend: str) -> None:
 
 
 def training_of(backend: Backend) -> Any:
-    """The object with a backend's `passes`, `update`, `epoch`, `start`; InputError if it cannot train."""
+    """The object with a backend's `passes`, `update`, `epoch` and `start`; InputError if it cannot
+    train.
+    """
     check_trains(backend.name)
     return pkgutil.resolve_name(f"{type(backend).__module__}.training:TrainingBenchmark")(backend)
 
@@ -215,7 +220,7 @@ def training_of(backend: Backend) -> Any:
 
 
 def open_own_network(spec: str, input_size: Size, is_own: Callable[[Any], bool], name: str) -> Any:
-    """A user's network; NetworkError if it is of another framework than the backend `name`."""
+    """A user's network; NetworkError if its framework is not that of the backend `name`."""
     network = open_network(spec, input_size, weights=True)
     if not is_own(network.model):
         raise _of_another(spec, name)
@@ -223,7 +228,7 @@ def open_own_network(spec: str, input_size: Size, is_own: Callable[[Any], bool],
 
 
 def check_runs(backend: str, spec: str, graph: Graph) -> None:
-    """NetworkError if the network `spec`, read as `graph`, is of a framework that `backend` cannot run."""
+    """Raise NetworkError if `backend` cannot run the network `spec`, which was read as `graph`."""
     name, _ = split(backend)
     own = BACKEND_OF.get(graph.framework, name)
     if own != name:
@@ -240,7 +245,11 @@ def _of_another(spec: str, name: str, how: str = "") -> NetworkError:
 def environment_of(
     name: str, version: str, asked: int | None, used: int, between: int
 ) -> dict[str, Any]:
-    """Fields of every environment. Threads of an operation: asked for, used; threads between operations."""
+    """The fields that every environment has.
+
+    `asked`, `used`: threads of an operation that were asked for and that are used; `between`: threads that
+    run operations side by side.
+    """
     threads = {"threads": used, "inter_op_threads": between}
     flags = {n: os.environ[n] for n in FLAGS if n in os.environ}
     fields = {"framework": name, "framework_version": version, "flags": flags, **threads}
@@ -248,7 +257,7 @@ def environment_of(
 
 
 def at_batch(tensor: Tensor, batch_size: int, shape: Shape | None = None) -> Shape:
-    """The shape of a tensor at a batch size; `shape`: at batch size 1, with the axes in another order."""
+    """The shape of a tensor at a batch size; `shape`: at batch size 1, in another order of axes."""
     shape = tensor.shape if shape is None else shape
     batch = tensor.batch_axis if shape == tensor.shape else 0
     return tuple(

@@ -1,7 +1,7 @@
-"""Blocks as PyTorch exports them, and users' `.onnx` files, as sessions of ONNX Runtime.
+"""Blocks that PyTorch exports, and users' `.onnx` files, as sessions of ONNX Runtime.
 
-A quantized block is quantized by ONNX Runtime's own tools, in a process of its own: they open sessions with
-threads of their own, which ONNX Runtime refuses once sessions share them.
+ONNX Runtime's own tools quantize a block, in a process of their own: the tools open sessions with their own
+threads, which ONNX Runtime refuses once sessions share threads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OnnxRuntimeBackend(Backend):
     name = "onnxruntime"
 
     def __init__(self, device: str, threads: int | None = None) -> None:
-        """`threads`: None for the usual number. DeviceError for a GPU, MissingPackageError."""
+        """`threads`: None for the usual number. DeviceError for a GPU; MissingPackageError."""
         if device == "gpu":
             raise DeviceError("the onnxruntime backend measures only a cpu: use --backend torch")
         try:
@@ -69,7 +69,7 @@ class OnnxRuntimeBackend(Backend):
         return environment_of(self.name, version, self.threads, used, self.pools[1])
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
-        """See `Backend.prepare_graph`; a graph with marks (`lolat.graph.quantized`) is quantized."""
+        """A call of a block (see `Backend.prepare_graph`); a graph marked with INT8 is quantized first."""
         model, inputs = self.exported(graph, batch_size)
         if scheme := next(
             (o.attributes[INT8] for o in graph.operations if INT8 in o.attributes), ""
@@ -78,8 +78,7 @@ class OnnxRuntimeBackend(Backend):
         return self._call(model, inputs)
 
     def quantized(self, model: bytes, inputs: Mapping[str, np.ndarray], scheme: str) -> bytes:
-        """An ONNX model quantized by a scheme, calibrated by its inputs. Raises RequestFailed,
-        ProcessDied."""
+        """An ONNX model quantized by a scheme, calibrated with its inputs; RequestFailed, ProcessDied."""
         if self._quantizer is None:
             self._quantizer = Child(QUANTIZER, name="the quantizing process")
         with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +89,7 @@ class OnnxRuntimeBackend(Backend):
             return (path / "quantized.onnx").read_bytes()
 
     def exported(self, graph: Graph, batch_size: int) -> tuple[bytes, dict[str, np.ndarray]]:
-        """(the ONNX model of PyTorch's block, random inputs by name)."""
+        """(the ONNX model that PyTorch exports for a block, random inputs by name)."""
         module, sizes = block_module(self.torch, graph)
         model = io.BytesIO()
         tensors = zip((graph.tensors[i] for i in graph.inputs), sizes, strict=True)
@@ -103,7 +102,7 @@ class OnnxRuntimeBackend(Backend):
         return model.getvalue(), named
 
     def prepare_network(self, spec: str, input_size: Size, batch_size: int) -> Prepared:
-        """See `Backend.prepare_network`; NetworkError for anything but an `.onnx` file."""
+        """A call of a network, as `Backend.prepare_network`; NetworkError unless it is an `.onnx` file."""
         if not spec.lower().endswith(".onnx"):
             raise NetworkError(f"the onnxruntime backend runs .onnx files, not {shortened(spec)!r}")
         inputs = read_inputs(spec, input_size)
@@ -113,7 +112,7 @@ class OnnxRuntimeBackend(Backend):
         return self._call(spec, values)
 
     def _call(self, model: str | bytes, inputs: dict[str, np.ndarray]) -> Prepared:
-        """A run on inputs that lie where the session reads them; its outputs stay there."""
+        """A call of a session whose inputs and outputs are bound to memory, so that nothing is copied."""
         options = self.runtime.SessionOptions()
         options.log_severity_level = 3
         # Versions that have no threads of all sessions have threads for each.
@@ -146,7 +145,7 @@ def _values(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def quantizer() -> Handler:
-    """The handler that quantizes `float.onnx` of a folder with its `inputs.npz` into `quantized.onnx`."""
+    """A handler that quantizes a folder's `float.onnx`, with its `inputs.npz`, into `quantized.onnx`."""
     from onnxruntime import quantization as tools
     from onnxruntime.quantization.shape_inference import quant_pre_process
 

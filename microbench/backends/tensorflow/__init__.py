@@ -1,4 +1,4 @@
-"""Makes one compiled TensorFlow call of a Graph or a Keras network, which waits for its result."""
+"""Compiled TensorFlow calls of a Graph or a Keras network, which wait for their result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TensorFlowBackend(Backend):
     name = "tensorflow"
 
     def __init__(self, device: str, jit: bool = False, threads: int | None = None) -> None:
-        """`device`: cpu or gpu; `jit`: compiled by XLA; `threads`: None for as many as processors.
+        """`device`: cpu or gpu; `jit`: compile with XLA; `threads`: None for one thread per processor.
 
         DeviceError if TensorFlow has no such device.
         """
@@ -52,7 +52,8 @@ class TensorFlowBackend(Backend):
         self.jit = jit
         self.wake: Callable[[], None] | None = None
         self.models: dict[bytes, Any] = {}
-        """The model of each block, shared by its batch sizes: Keras takes half of the time of building."""
+        """The model of each block, which all batch sizes share, since building in Keras takes half of the
+        time."""
 
     def environment(self) -> dict[str, Any]:
         """See `Backend.environment`."""
@@ -68,7 +69,7 @@ class TensorFlowBackend(Backend):
         }
 
     def threads_used(self) -> int:
-        """The threads of an operation: as set, or one per processor."""
+        """Threads of an operation: as set, else one per processor."""
         set_here: int = self.tf.config.threading.get_intra_op_parallelism_threads()
         return set_here or scheduled_count()
 
@@ -90,7 +91,7 @@ class TensorFlowBackend(Backend):
             return self._call(network.model, batch_size, network.graph())
 
     def _call(self, model: Any, batch_size: int, graph: Graph) -> Prepared:
-        """The compiled forward pass on inputs that lie on the device."""
+        """A call of the compiled forward pass, with inputs on the device."""
         inputs = [self.value(graph.tensors[i], batch_size) for i in graph.inputs]
         arguments = inputs[0] if len(inputs) == 1 else inputs
         if (structure := getattr(model, "_inputs_struct", None)) is not None:
@@ -104,7 +105,7 @@ class TensorFlowBackend(Backend):
         return Prepared(call, tuple(map(np.asarray, inputs)), self.wake)
 
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
-        """`function`, compiled, on `arguments`: a call that waits for its result."""
+        """A call of the compiled `function` on `arguments`, which waits for its result."""
         tf = self.tf
         traced = tf.function(function, jit_compile=True if self.jit else None)
         concrete = traced.get_concrete_function(*arguments)
@@ -120,7 +121,7 @@ class TensorFlowBackend(Backend):
         return call
 
     def value(self, tensor: Tensor, batch_size: int) -> Any:
-        """Values of a graph's input."""
+        """Values for a graph's input."""
         shape = at_batch(tensor, batch_size)
         if "int" in tensor.dtype or tensor.dtype == "bool":
             return self.tf.ones(shape, tensor.dtype)

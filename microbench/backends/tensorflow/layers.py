@@ -1,4 +1,4 @@
-"""Builds a block as a Keras model: the layers that a Keras network of the same operations has."""
+"""Building a block as a Keras model, from the layers that a Keras network with these operations has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .. import Shape
 
 @dataclass(frozen=True)
 class Construction:
-    """An operation to build: its operands are symbolic tensors, `out` is its result's shape."""
+    """An operation to build; its operands are symbolic tensors, and `out` is the shape of its result."""
 
     keras: Any
     operation: Operation
@@ -26,7 +26,7 @@ class Construction:
         return self.operands[0]
 
     def layer(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """A Keras layer on the first operand; "{}" in its name becomes "2D" of an image."""
+        """A Keras layer applied to the first operand; "{}" in the name becomes "2D" for an image."""
         cls = getattr(self.keras.layers, name.format(f"{len(self.x.shape) - 2}D"))
         return cls(*arguments, **options)(self.x)
 
@@ -105,4 +105,4 @@ MAKERS: dict[str, Callable[[Construction], Any]] = {
     "scale": lambda c: c.keras.ops.multiply(c.x, 0.125),
     "matmul": _matmul,
 }
-"""Kind of operation -> how it is built."""
+"""Kind of operation -> the function that builds it."""

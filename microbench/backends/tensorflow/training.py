@@ -1,4 +1,4 @@
-"""Training with TensorFlow, in parts that are timed: passes of a block, an update, Keras' loop."""
+"""Training with TensorFlow in parts that are timed: passes of a block, an update, Keras' loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .layers import build_graph
 
 
 def optimizer_of(keras: Any, name: str) -> Any:
-    """An optimizer of Keras."""
+    """An optimizer of Keras, by its name in OPTIMIZERS."""
     kind, options = OPTIMIZERS[name]
     return getattr(keras.optimizers, kind)(LEARNING_RATE, **options)
 
@@ -30,10 +30,10 @@ class TrainingBenchmark:
     def passes(
         self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> Callable[[], None]:
-        """The forward pass of a block in training mode, with `backward` also the backward pass.
+        """A call of a block's forward pass in training mode and, if `backward`, of its backward pass.
 
-        It gives the gradients of the weights and, with `of_inputs`, of the inputs; those of the outputs are
-        random.
+        The backward pass computes the gradients of the weights and, if `of_inputs`, of the inputs, from
+        random gradients of the outputs.
         """
         tf = self.tf
         with tf.device(self.backend.device):
@@ -57,7 +57,7 @@ class TrainingBenchmark:
             return self.backend.compiled(train, argument, behind)
 
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], None]:
-        """An update of variables of these shapes by `optimizer`, their gradients given."""
+        """A call in which `optimizer` updates variables of these shapes, with gradients given."""
         tf, keras = self.tf, self.keras
         with tf.device(self.backend.device):
             variables = [keras.Variable(np.ones(s, np.float32)) for s in shapes]
@@ -72,7 +72,7 @@ class TrainingBenchmark:
             return self.backend.compiled(apply, gradients)
 
     def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], None]:
-        """An epoch of Keras' `fit` with next to nothing to compute: the time of the loop itself."""
+        """A call of an epoch of Keras' `fit` with almost nothing to compute: it times the loop itself."""
         keras = self.keras
         with self.tf.device(self.backend.device):
             image = keras.Input(tuple(shape))
@@ -81,7 +81,7 @@ class TrainingBenchmark:
         return self._fit(model, "sgd", _samples(shape, batch_size * steps), batch_size)
 
     def start(self, graph: Graph, batch_size: int, optimizer: str) -> float:
-        """Time from a new network to the end of the first step of Keras' `fit`, ms."""
+        """Time in ms from a new network to the end of the first step of Keras' `fit`."""
         with self.tf.device(self.backend.device):
             model = build_graph(self.keras, graph)
         samples = _samples(graph.tensors[graph.inputs[0]].shape[1:], batch_size)
@@ -92,7 +92,7 @@ class TrainingBenchmark:
     def _fit(
         self, model: Any, optimizer: str, samples: tuple[np.ndarray, np.ndarray], batch_size: int
     ) -> Callable[[], None]:
-        """An epoch over the samples, as Keras' users write it."""
+        """A call of an epoch over the samples, written as Keras' users write it."""
         with self.tf.device(self.backend.device):
             loss = self.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
             made, jit = optimizer_of(self.keras, optimizer), self.backend.jit or "auto"
@@ -106,7 +106,7 @@ class TrainingBenchmark:
 
 
 def _samples(shape: Sequence[int], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels."""
+    """(images, labels) of random samples."""
     generator = np.random.default_rng(0)
     x = generator.standard_normal((count, *shape), dtype=np.float32)
     return x, generator.integers(0, NUM_CLASSES, count)

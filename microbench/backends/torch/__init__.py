@@ -1,4 +1,4 @@
-"""Makes one call without gradients of a Graph or a PyTorch network, which waits for its result."""
+"""Calls of a Graph or a PyTorch network without gradients, which wait for their result."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from .. import WAKING_ELEMENTS, Backend, Prepared, Shape, at_batch, environment_
 from .layers import block_module
 
 PLACE = "cuda:0"
-"""The device that is measured (AMD's is CUDA to PyTorch too); CUDA_VISIBLE_DEVICES chooses it."""
+"""The device that is measured (PyTorch calls AMD's GPUs CUDA, too); CUDA_VISIBLE_DEVICES chooses it."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of glibc's mallopt (malloc.h)."""
 MOST_COMPILED = 10_000
-"""Versions of the same code that torch.compile may hold; beyond, it silently runs it uncompiled."""
+"""Number of compiled versions of one piece of code that torch.compile may keep; beyond it, torch.compile
+silently runs the code uncompiled."""
 LIMITS = ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit",
           "accumulated_cache_size_limit")  # fmt: skip
-"""The names of this limit in the versions of PyTorch."""
+"""The names of the limit MOST_COMPILED in different versions of PyTorch."""
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep freed memory instead of giving it back to the system.
+    """Make glibc keep freed memory instead of returning it to the system.
 
-    PyTorch asks for the memory of every result anew. By default glibc gives large pieces back or not,
-    depending on the sizes seen so far in the process; getting them again costs a page fault for every
-    4 KiB. The same block took up to twice as long in one process as in another.
+    PyTorch allocates the memory of every result anew. By default glibc returns large pieces or keeps them,
+    depending on the sizes seen so far in the process; getting them again costs a page fault for every 4
+    KiB. The same block took up to twice as long in one process as in another.
     """
     if sys.platform.startswith("linux"):
         mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)  # musl has none
@@ -51,9 +52,9 @@ class TorchBackend(Backend):
         self, device: str, compile: bool = False, channels_last: bool = False, half: bool = False,
         threads: int | None = None,
     ) -> None:  # fmt: skip
-        """`device`: cpu or gpu. Options: torch.compile, images channels last in memory, float16, threads.
+        """`device`: cpu or gpu. The options are torch.compile, images channels last, float16, and threads.
 
-        Raises MissingPackageError without PyTorch, DeviceError if it finds no such device.
+        MissingPackageError without PyTorch, DeviceError if PyTorch finds no such device.
         """
         if device == "cpu":
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -87,14 +88,14 @@ class TorchBackend(Backend):
         return {**environment_of(self.name, torch.__version__, *threads), **self.options, **gpu}
 
     def available_bytes(self) -> int | None:
-        """Free memory of the CUDA device, with the unused part of PyTorch's; None for the host."""
+        """Free memory of the CUDA device, including PyTorch's unused reserve; None for the host."""
         if self.cuda is None:
             return None
         held = self.cuda.memory_reserved(PLACE) - self.cuda.memory_allocated(PLACE)
         return int(self.cuda.mem_get_info(PLACE)[0] + held)
 
     def wait(self) -> None:
-        """Wait until the device has finished."""
+        """Wait until the device has finished its work."""
         if self.cuda is not None:
             self.cuda.synchronize(PLACE)
 
@@ -111,7 +112,7 @@ class TorchBackend(Backend):
         return module, [self.value(graph.tensors[i], shape, batch_size) for i, shape in inputs]
 
     def prepare_network(self, spec: str, input_size: Size, batch_size: int) -> Prepared:
-        """See `Backend.prepare_network`; NetworkError if it is not of PyTorch."""
+        """A call of a network (see `Backend.prepare_network`); NetworkError if it is not PyTorch's."""
         network = open_own_network(spec, input_size, is_network, self.name)
         graph = network.graph()
         module = network.model.eval().to(self.place)
@@ -130,7 +131,7 @@ class TorchBackend(Backend):
         return module
 
     def value(self, tensor: Tensor, shape: Shape, batch_size: int) -> Any:
-        """Values of a graph's input of `shape` at batch size 1, on the device."""
+        """Values for a graph's input on the device; `shape`: at batch size 1."""
         torch, grown = self.torch, at_batch(tensor, batch_size, shape)
         dtype = getattr(torch, tensor.dtype)
         if not dtype.is_floating_point:
@@ -138,7 +139,7 @@ class TorchBackend(Backend):
         return self.on_device(torch.randn(grown, dtype=dtype, device=self.place))
 
     def on_device(self, x: Any) -> Any:
-        """Move values to the device and apply the options."""
+        """Values moved to the device, with the options applied."""
         if self.options["half"] and x.is_floating_point():
             x = x.half()
         x = x.to(self.place)
@@ -147,7 +148,7 @@ class TorchBackend(Backend):
         return x
 
     def _call(self, module: Any, inputs: Sequence[Any]) -> Prepared:
-        """The forward pass and the wait for its end."""
+        """A call of the forward pass, which waits for its end."""
         inference, wait = self.torch.inference_mode, self.wait
 
         def call() -> None:
@@ -162,7 +163,7 @@ class TorchBackend(Backend):
         return Prepared(call, host, lambda: waking.add_(1.0))
 
     def array(self, x: Any) -> np.ndarray:
-        """The memory of a tensor on the host; types that NumPy lacks (bfloat16) as integers."""
+        """The host memory of a tensor as an array; types that NumPy lacks (bfloat16) become integers."""
         try:
             found: np.ndarray = x.numpy()
         except TypeError:

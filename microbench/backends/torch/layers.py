@@ -1,6 +1,6 @@
-"""Builds a block as a PyTorch module: the layers that a PyTorch network of the same operations has.
+"""Building a block as a PyTorch module, from the layers that a PyTorch network with these operations has.
 
-A block is written channels last, PyTorch's images are channels first. A tensor lies channels first from
+A block is written channels last; PyTorch's images are channels first. A tensor stays channels first from
 convolution to convolution, and is permuted for an operation along the channels (a dense layer, a layer
 norm), as in PyTorch's own ConvNeXt.
 """
@@ -18,19 +18,19 @@ from .. import Shape
 CHANNELS_LAST = {"dense", "layer_norm", "softmax", "matmul", "transpose"}
 """Kinds that work along the last axis."""
 AS_IT_LIES = {"flatten", "reshape"}
-"""Kinds that take the elements in the order in which they lie in memory."""
+"""Kinds that take elements in the order in which they are stored."""
 EITHER = {
     "relu", "relu6", "silu", "sigmoid", "hard_sigmoid", "hard_silu", "gelu", "add", "multiply",
     "scale", "rescale", "concatenate", "dropout",
 }  # fmt: skip
-"""Kinds that work in both orders. All other kinds need the channels first."""
+"""Kinds that work in either order. All kinds that are not listed need channels first."""
 SHARING = {*AS_IT_LIES, "dropout"}
-"""Kinds whose result may share its memory with their operand."""
+"""Kinds whose result can share memory with their operand."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A node of the FX graph; `shape`: that of the block at batch size 1, channels last."""
+    """A node of the FX graph; `shape`: its shape in the block, at batch size 1 and channels last."""
 
     node: Any
     shape: Shape
@@ -38,16 +38,16 @@ class Value:
 
     @property
     def laid(self) -> Shape:
-        """The shape as the tensor lies in memory."""
+        """The shape in which the tensor is stored."""
         batch, *places = self.shape
         return (batch, places[-1], *places[:-1]) if self.channels_first else self.shape
 
 
 @dataclass(frozen=True)
 class Construction:
-    """An operation to write into an FX graph.
+    """An operation to add to an FX graph.
 
-    `result`: its value, without the node. `in_place`: its first operand may be overwritten.
+    `result`: its value, without a node yet. `in_place`: True if its first operand may be overwritten.
     """
 
     torch: Any
@@ -69,18 +69,20 @@ class Construction:
         return self.operands[0].shape[-1]
 
     def layer(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """A layer of torch.nn on the first operand; "{}" in its name becomes "2d" of an image."""
+        """A layer of torch.nn applied to the first operand; "{}" in the name becomes "2d" for an image."""
         of_rank = name.format(f"{max(1, len(self.operands[0].shape) - 2)}d")
         key = f"layer_{len(self.graph.nodes)}"
         setattr(self.root, key, getattr(self.torch.nn, of_rank)(*arguments, **options))
         return self.graph.call_module(key, (self.nodes[0],))
 
     def function(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """The result of torch's function of that name."""
+        """The result of the function torch.`name`."""
         return self.graph.call_function(getattr(self.torch, name), arguments, options)
 
     def window(self) -> tuple[Any, Any, Shape]:
-        """(kernel, strides, padding on both sides) of each spatial axis, by the size of the result."""
+        """(kernel, strides, padding on both sides) of the spatial axes; the result's size sets the
+        padding.
+        """
         kernels, strides = self.attributes["kernel"], self.attributes["strides"]
         sizes = zip(self.operands[0].shape[1:], self.result.shape[1:], strict=True)
         missing = [
@@ -91,11 +93,11 @@ class Construction:
 
 
 def block_module(torch: Any, graph: Graph) -> tuple[Any, list[Shape]]:
-    """(an nn.Module of `graph`, the shapes of its inputs at batch size 1 as they lie in memory).
+    """(an nn.Module of `graph`, the shapes of its inputs at batch size 1 as they are stored).
 
     The weights are random, on torch's default device. The module returns a tuple. FX's code frees a tensor
-    after its last use, as a network's own does, and is a code object of its own, so that torch.compile
-    treats blocks as different networks. KeyError for a kind that is not in MAKERS.
+    after its last use, as a network's own code does. It is a separate code object for each block, so that
+    torch.compile treats blocks as different networks. KeyError for a kind that is not in MAKERS.
     """
     root, fx, readers = torch.nn.Module(), torch.fx.Graph(), graph.consumers()
     values: dict[int, Value] = {}
@@ -125,7 +127,7 @@ def block_module(torch: Any, graph: Graph) -> tuple[Any, list[Shape]]:
 
 
 def _is_channels_first(kind: str, operands: list[Value], out: Shape) -> bool:
-    """True if the result of an operation lies channels first."""
+    """True if the result of an operation is stored channels first."""
     if kind in AS_IT_LIES:  # an image of one position lies in both orders
         return len(out) > 3 and all(n == 1 for n in out[1:-1])
     if kind in EITHER:
@@ -134,7 +136,7 @@ def _is_channels_first(kind: str, operands: list[Value], out: Shape) -> bool:
 
 
 def _permuted(torch: Any, fx: Any, value: Value, channels_first: bool) -> Value:
-    """Permute a value so that its channels are first, or last."""
+    """A value permuted so that its channels come first, or last."""
     rank = len(value.shape)
     if value.channels_first is channels_first or (channels_first and rank < 3):
         return value
@@ -155,7 +157,7 @@ def _convolution(c: Construction) -> Any:
 
 
 def _transposed(c: Construction) -> Any:
-    """The kernel is as large as the stride: nothing is padded."""
+    """A transposed convolution whose kernel is as large as its stride, so that nothing is padded."""
     a = c.attributes
     channels = a["in_channels"], a["out_channels"]
     return c.layer("ConvTranspose{}", *channels, a["kernel"], a["strides"], bias=a["bias"])
@@ -168,7 +170,7 @@ def _global_pool(c: Construction) -> Any:
 
 
 def _transpose(c: Construction) -> Any:
-    """A copy: a permutation alone shares its operand's memory."""
+    """A transposition with a copy, because a permutation alone shares its operand's memory."""
     view = c.function("permute", c.nodes[0], c.attributes["permutation"])
     return c.function("clone", view, memory_format=c.torch.contiguous_format)
 
@@ -187,13 +189,13 @@ def _matmul(c: Construction) -> Any:
 
 
 def _rescale(c: Construction) -> Any:
-    """A product and a sum, as Keras' Rescaling."""
+    """A product and a sum, as in Keras' Rescaling."""
     return c.function("sub", c.function("mul", c.nodes[0], 1 / 127.5), 1.0)
 
 
 _ACTIVATIONS = {"sigmoid": "Sigmoid", "hard_sigmoid": "Hardsigmoid", "gelu": "GELU"}
 _IN_PLACE = {"relu": "ReLU", "relu6": "ReLU6", "silu": "SiLU", "hard_silu": "Hardswish"}
-"""Activations that torchvision's networks have in place."""
+"""Activations that torchvision's networks run in place."""
 
 
 def _activation(name: str, has_in_place: bool) -> Callable[[Construction], Any]:
@@ -224,4 +226,4 @@ MAKERS: dict[str, Callable[[Construction], Any]] = {
     "rescale": _rescale,
     "matmul": _matmul,
 }
-"""Kind of operation -> how it is built."""
+"""Kind of operation -> the function that builds it."""

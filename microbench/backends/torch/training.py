@@ -1,4 +1,4 @@
-"""Training with PyTorch, in parts that are timed: passes of a block, an update, a user's loop."""
+"""Training with PyTorch in parts that are timed: passes of a block, an update, a user's loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .layers import block_module
 
 
 def optimizer_of(torch: Any, name: str, parameters: Any) -> Any:
-    """An optimizer of PyTorch, with its defaults."""
+    """An optimizer of PyTorch, by its name in OPTIMIZERS."""
     kind, options = OPTIMIZERS[name]
     return getattr(torch.optim, kind)(parameters, LEARNING_RATE, **options)
 
@@ -28,10 +28,10 @@ class TrainingBenchmark:
     def passes(
         self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> Callable[[], None]:
-        """The forward pass of a block in training mode, with `backward` also the backward pass.
+        """A call of a block's forward pass in training mode and, if `backward`, of its backward pass.
 
-        The gradients of the outputs are random. Those of the weights and, with `of_inputs`, of the inputs
-        are left where a network's own backward pass leaves them.
+        The gradients of the outputs are random. The gradients of the weights and, if `of_inputs`, of the
+        inputs are stored where a network's own backward pass stores them.
         """
         module, inputs = self.backend.block(graph, batch_size)
         module = self.backend.with_options(module.train())
@@ -58,7 +58,7 @@ class TrainingBenchmark:
         return call
 
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], None]:
-        """An update of variables of these shapes by an optimizer, their gradients given."""
+        """A call in which an optimizer updates variables of these shapes, with gradients given."""
         torch, place = self.torch, self.backend.place
         dtype = torch.float16 if self.backend.options["half"] else torch.float32
         ones = [torch.ones(tuple(s), dtype=dtype, device=place) for s in shapes]
@@ -74,7 +74,7 @@ class TrainingBenchmark:
         return call
 
     def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], None]:
-        """An epoch of `_loop` with next to nothing to compute: the time of the loop itself."""
+        """A call of an epoch of `_loop` with almost nothing to compute, which times the loop itself."""
         nn = self.torch.nn
         x = self.torch.randn((batch_size * steps, shape[-1], *shape[:-1]))
         layers = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(shape[-1], NUM_CLASSES)
@@ -82,7 +82,7 @@ class TrainingBenchmark:
         return self._loop(network, "sgd", [x], batch_size)
 
     def start(self, graph: Graph, batch_size: int, optimizer: str) -> float:
-        """Time from a new network to the end of the first step of `_loop`, ms."""
+        """Time in ms from a new network to the end of the first step of `_loop`."""
         with self.torch.device(self.backend.place):
             module, shapes = block_module(self.torch, graph)
         data = [self.torch.randn((batch_size, *shape[1:])) for shape in shapes]
@@ -94,10 +94,10 @@ class TrainingBenchmark:
     def _loop(
         self, network: Any, optimizer: str, data: Sequence[Any], batch_size: int
     ) -> Callable[[], None]:
-        """An epoch as PyTorch's users write it; every step waits for its loss.
+        """A call of an epoch written as PyTorch's users write it; every step waits for its loss.
 
-        `data`: the inputs of all samples, in the host's memory, all of class 0, which every network has.
-        `network` lies on the device and returns scores of classes, or a tuple that begins with them.
+        `data`: the inputs of all samples, in host memory. All samples have class 0, which every network
+        has. `network` is on the device and returns scores of classes, or a tuple that begins with them.
         """
         torch, backend = self.torch, self.backend
         network = backend.with_options(network)
