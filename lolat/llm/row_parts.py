@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lolat.device.limits import within_limit
+
+if TYPE_CHECKING:
+    from lolat.hardware.rental import Rental
 
 Ends = tuple[float, float] | None
 """The interval of a time, in ms; None if it is not known."""
@@ -71,3 +74,28 @@ class RentedMachines(NamedTuple):
     machines: str | None
     replicas: int
     gpus: int | None
+
+
+def rented_machines(rental: Rental | None, replicas: int, gpus: int, node: int) -> RentedMachines:
+    """The cheapest machines that hold each of `replicas` whole, with `gpus` each and `node` in a machine.
+
+    A replica of more GPUs than `node` takes whole machines. A price that the user gives counts for one GPU
+    in any machine.
+    """
+    if rental and not rental.offers[0].instance_type:
+        number = replicas * gpus
+        return RentedMachines(rental.offers[0].price * number, rental.basis, replicas, number)
+    choices, nodes = [], -(-gpus // node)
+    for offer in rental.offers if rental else ():
+        if rental and (parts := offer.devices // -(-gpus // nodes)):
+            number = -(-replicas * nodes // parts)
+            other = rental.rented(1, offer).memory_gib  # another memory than this GPU's
+            idle = number * offer.devices - replicas * gpus
+            facts = [*([f"{other:g} GiB a GPU"] if other else []), *offer.places]
+            name = offer.instance_type + (f" ({', '.join(facts)})" if facts else "")
+            name += f", {idle} idle" if idle else ""
+            name = f"{number} x {name}" if number > 1 else name
+            in_machines = number * parts // nodes, number * offer.devices
+            rented = RentedMachines(number * offer.price, name, *in_machines)
+            choices.append((rented.dollars, number, rented))
+    return min(choices)[-1] if choices else RentedMachines(None, None, replicas, None)

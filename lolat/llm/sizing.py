@@ -30,7 +30,7 @@ from lolat.llm.remarks import (
     replicas_left_out,
     slower_links,
 )
-from lolat.llm.row_parts import RentedMachines, ServedNames, Split
+from lolat.llm.row_parts import RentedMachines, ServedNames, Split, rented_machines
 from lolat.llm.scheduler import Event
 from lolat.llm.server import RequestTimes, Server
 from lolat.llm.steps import (
@@ -51,6 +51,8 @@ SLOWEST = 1.0 / 16.0
 """The search for a rate that surely keeps the limits goes down to this fraction of the row's rate."""
 MOST_REPLICATED = 64
 """Most GPUs that are tried for concurrent requests if one node is not enough."""
+ENDS = LOWER, UPPER = 0, 1
+"""The ends of an interval."""
 
 
 def answer(
@@ -159,8 +161,8 @@ class Sizing:
     """Cached: (load, number of replicas) -> row."""
     simulated: dict[Load, RequestTimes] = field(default_factory=dict, init=False)
     """Cached: load of a group -> its times. Several numbers of replicas may have the same load."""
-    slowed: dict[Load, list[dict[str, float]]] = field(default_factory=dict, init=False)
-    """Cached: load of a group -> the result of `_if_slower`."""
+    slowed: dict[tuple[Load, int], dict[str, float]] = field(default_factory=dict, init=False)
+    """Cached: (load of a group, end of the interval) -> the result of `_if_slower`."""
 
     @cached_property
     def server(self) -> Server:
@@ -253,15 +255,16 @@ class Sizing:
             return self.row(load, 1)
         asked = self.sure_question if surely else self.asked
         first = min(max(math.ceil(load.request_rate / self.drained_rate), 1), most)
+        if not self.asked.has_limits:
+            return self.row(load, first)
         low = first - 1  # too few
         for number in (first, min(2 * first, most), most):
-            row = self.row(load, number)
-            if row.keeps(asked) or not self.asked.has_limits:
+            if self.keeps(load, number, asked):
                 break
             low = number
-        if not row.keeps(asked) or not self.asked.has_limits:
-            return row
-        row = self.row(load, least_within(low, number, lambda n: self.row(load, n).keeps(asked)))
+        else:
+            return self.row(load, number)
+        row = self.row(load, least_within(low, number, lambda n: self.keeps(load, n, asked)))
         rented = self._rented(row.replicas).replicas
         fuller = self.row(load, min(rented, most)) if rented > row.replicas else row
         return fuller if fuller.keeps(asked) else row
@@ -291,7 +294,7 @@ class Sizing:
         load, own, number = self.load_of(row), row.request_rate or 0.0, row.replicas
 
         def keeps(step: int) -> bool:
-            return self.row(replace(load, request_rate=rate_at(-step)), number).keeps(asked)
+            return self.keeps(replace(load, request_rate=rate_at(-step)), number, asked)
 
         low = math.ceil(-step_of(self.drained_rate * number)) - 1
         high = math.floor(-step_of(own)) + 1
@@ -307,7 +310,18 @@ class Sizing:
             self.found[key] = self._new_row(load, replicas)
         return self.found[key]
 
-    def _new_row(self, load: Load, replicas: int) -> ServingConfig:
+    def keeps(self, load: Load, replicas: int, asked: ServingQuestion) -> bool:
+        """True if the row of a load that `replicas` share keeps the limits of `asked`.
+
+        Only the ends of intervals that the limits hold for are simulated.
+        """
+        if (load, replicas) in self.found:
+            return self.row(load, replicas).keeps(asked)
+        ends = () if asked.sure is None else (UPPER,)
+        return self._new_row(load, replicas, ends).keeps(asked)
+
+    def _new_row(self, load: Load, replicas: int, ends: Sequence[int] = ENDS) -> ServingConfig:
+        """A new row; `ends`: ends of its intervals at which a server of that speed is simulated."""
         deployment, limits = self.deployment, self.asked.limits(self.gpu.section)
         groups, rate = replicas * deployment.attention_data_parallel, load.request_rate or None
         # Requests that wait for a free sequence hold no memory.
@@ -324,8 +338,8 @@ class Sizing:
             memory_gib=self._memory_gib(load, each), largest_concurrency=self.fitting_requests * groups,
         )  # fmt: skip
         if self.fitting_requests:
-            row = replace(row, **self._timed(row, *self.times(load, groups)))
-        if not self.asked.has_limits:
+            row = replace(row, **self._timed(row, *self.times(load, groups), ends))
+        if not self.asked.has_limits or len(ends) < 2:
             return row
         return replace(
             row,
@@ -365,7 +379,9 @@ class Sizing:
         step = float(self.server.mean_step(np.array([event])) @ each)
         return step / self.server.rule.tokens_per_step, float(self.prompt(load) @ each)
 
-    def _timed(self, row: ServingConfig, load: Load, times: RequestTimes) -> dict[str, Any]:
+    def _timed(
+        self, row: ServingConfig, load: Load, times: RequestTimes, ends: Sequence[int]
+    ) -> dict[str, Any]:
         """The fields of a row that follow from the times of one group."""
         section, rate, groups = self.gpu.section, row.request_rate, row.groups
         tpot, ttft = times.mean_tpot_ms, float(times.ttft_ms.mean())
@@ -386,7 +402,7 @@ class Sizing:
         concurrency = row.concurrency if rate is None else times.concurrency * groups
         memory_gib = self._memory_gib(load, min(concurrency / groups, self.fitting_requests))
         memory = memory_gib if rate else row.memory_gib
-        return self._percentiles(load, times, prompt, is_saturated) | {
+        return self._percentiles(load, times, prompt, is_saturated, ends) | {
             "concurrency": concurrency, "ttft_ms": ttft, "tpot_ms": tpot, "memory_gib": memory,
             "prefill_ms": float(prompt @ each_ms(section.overheads)), "decode_ms": float(step.sum()),
             "tokens_per_s": speed, "tokens_per_s_user": 1e3 / tpot, "tokens_per_s_gpu": speed / row.gpus,
@@ -413,24 +429,24 @@ class Sizing:
             "backlog_rate": self.backlog_rate * row.replicas, "utilization": min(rate / most, 1.0),
         }  # fmt: skip
 
-    def _if_slower(self, load: Load, step: np.ndarray, at_once: float) -> list[dict[str, float]]:
-        """[times by name if the server is as fast as its error allows, times by name if as slow].
+    def _if_slower(
+        self, load: Load, step: np.ndarray, at_once: float, end: int
+    ) -> dict[str, float]:
+        """Times by name if the server is as fast (LOWER) or as slow (UPPER) as its error allows.
 
         A slightly slower server is also busier, so near the largest rate requests wait far longer.
         """
-        if load not in self.slowed:
+        if (load, end) not in self.slowed:
             overheads, server = self.gpu.section.overheads, self.server
-            factors = self._widened(
-                1.0, server.work_factors(load, step, load.request_rate, at_once)
-            )
-            slowed = (server.slowed(load, overheads, factor) for factor in factors)
-            self.slowed[load] = [times.by_name(self.percentiles) for times in slowed]
+            factors = server.work_factors(load, step, load.request_rate, at_once)
+            factor = self._widened(1.0, factors)[end]
+            times = server.slowed(load, overheads, factor).by_name(self.percentiles)
             rate = load.request_rate * self.deployment.attention_data_parallel
-            if factors[1] * rate > self.largest_rate:
+            if end == UPPER and factor * rate > self.largest_rate:
                 # They pile up: their wait is as long as the simulation. A token takes a full server's time.
-                ends = self.slowed[load][1]
-                ends |= dict.fromkeys((n for n in ends if not n.startswith("tpot")), math.inf)
-        return self.slowed[load]
+                times |= dict.fromkeys((n for n in times if not n.startswith("tpot")), math.inf)
+            self.slowed[load, end] = times
+        return self.slowed[load, end]
 
     def _widened(self, value: float, ends: tuple[float, float]) -> tuple[float, float]:
         """The ends of a value's interval, converted from CALIBRATED_AT to the coverage of the question."""
@@ -441,31 +457,17 @@ class Sizing:
         return low, high
 
     def _rented(self, replicas: int) -> RentedMachines:
-        """The cheapest machines that hold each replica whole.
-
-        A replica of more GPUs than a node has takes whole nodes. A price given by the user is for one GPU.
-        """
-        rental, parallel = self.rental, self.deployment.gpus
-        if rental and not rental.offers[0].instance_type:
-            gpus = replicas * parallel
-            return RentedMachines(rental.offers[0].price * gpus, rental.basis, replicas, gpus)
-        choices, nodes = [], -(-parallel // int(self.gpu.section.sheet.gpus_per_node))
-        for offer in rental.offers if rental else ():
-            if rental and (parts := offer.devices // -(-parallel // nodes)):
-                number = -(-replicas * nodes // parts)
-                other = rental.rented(1, offer).memory_gib  # another memory than this GPU's
-                idle = number * offer.devices - replicas * parallel
-                facts = [*([f"{other:g} GiB a GPU"] if other else []), *offer.places]
-                name = offer.instance_type + f" ({', '.join(facts)})" * bool(facts)
-                name += f", {idle} idle" * bool(idle)
-                name = f"{number} x {name}" if number > 1 else name
-                in_machines = number * parts // nodes, number * offer.devices
-                rented = RentedMachines(number * offer.price, name, *in_machines)
-                choices.append((rented.dollars, number, rented))
-        return min(choices)[-1] if choices else RentedMachines(None, None, replicas, None)
+        """The cheapest machines that hold each replica whole."""
+        node = int(self.gpu.section.sheet.gpus_per_node)
+        return rented_machines(self.rental, replicas, self.deployment.gpus, node)
 
     def _percentiles(
-        self, load: Load, times: RequestTimes, prompt: np.ndarray, is_full: bool
+        self,
+        load: Load,
+        times: RequestTimes,
+        prompt: np.ndarray,
+        is_full: bool,
+        slower: Sequence[int],
     ) -> dict[str, Any]:
         """The fields of a row with percentiles of times, and with the intervals of all times."""
         at_once = min(times.concurrency, self.server.rule.sequences, self.fitting_requests)
@@ -486,12 +488,13 @@ class Sizing:
             time, _, at = name.partition("_p")
             factors = tail([end / ms[time] for end in ends[time]], time, experts, int(at))
             ends[name] = ms[name] * factors[0], ms[name] * factors[1]
-        ends = {name: self._widened(ms[name], both) for name, both in ends.items()}
-        if at_rate and not is_full:
-            least, most = self._if_slower(load, times.step, at_once)
-            ends = {n: (min(a, least[n]), max(b, most[n])) for n, (a, b) in ends.items()}
-        tpot = ends.pop("tpot")
-        others = {n: (a, None if b == math.inf else b) for n, (a, b) in ends.items()}
+        wide = {name: [*self._widened(ms[name], both)] for name, both in ends.items()}
+        for end in slower if at_rate and not is_full else ():
+            at_end, outer = self._if_slower(load, times.step, at_once, end), (min, max)[end]
+            for name, both in wide.items():
+                both[end] = outer(both[end], at_end[name])
+        tpot = tuple(wide.pop("tpot"))
+        others = {n: (a, None if b == math.inf else b) for n, (a, b) in wide.items()}
         ttft = others.pop("ttft")
         asked = f"_p{self.asked.percentile}"
         usual = tuple(f"_p{at}" for at in PERCENTILES)
