@@ -311,10 +311,7 @@ class Sizing:
         return self.found[key]
 
     def keeps(self, load: Load, replicas: int, asked: ServingQuestion) -> bool:
-        """True if the row of a load that `replicas` share keeps the limits of `asked`.
-
-        Only the ends of intervals that the limits hold for are simulated.
-        """
+        """True if the row keeps the limits of `asked`; it simulates only what these are compared with."""
         if (load, replicas) in self.found:
             return self.row(load, replicas).keeps(asked)
         ends = () if asked.sure is None else (UPPER,)
