@@ -293,8 +293,7 @@ def shared(*names: str, help: str, **about: Any) -> Callable[..., Any]:
 
 
 def question(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
-    """Options for a question's parameters, except `without`; `changes`: name -> arguments of
-    `parameter`."""
+    """Options for a question's parameters except `without`; `changes`: name -> arguments of `parameter`."""
 
     def decorate(function: Any) -> Any:
         for one in reversed(parameters_of(asked).values()):

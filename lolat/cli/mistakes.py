@@ -96,8 +96,7 @@ def usage_words(error: click.UsageError, call: Sequence[str] = ()) -> str:
 
 
 def _with_argument(option: str, call: Sequence[str]) -> str:
-    """The corrected call: devices after an unknown option become its first argument; "" for other
-    values."""
+    """The corrected call: devices after an unknown option become its first argument; "" for non-devices."""
     command, *words = (
         part for word in call for part in word.split("=", word.startswith(f"{option}="))
     )

@@ -41,8 +41,7 @@ def nas() -> None:
 
 @dataclass(frozen=True)
 class NasFit:
-    """The result of a fit; its errors are expected not to be exceeded by half and by 90 % of the
-    networks."""
+    """The result of `lolat nas fit`: relative errors within which 50 % and 90 % of networks should be."""
 
     output: str
     space: str

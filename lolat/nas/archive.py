@@ -1,4 +1,4 @@
-"""The candidates that a search has scored, and those of them on the Pareto front."""
+"""The candidates that a search has scored, and their Pareto front."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lolat.units import milliseconds
 
 
 def front(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """The indices of candidates that no other dominates, by latency; of equal ones the first.
+    """The indices of candidates on the Pareto front, sorted by latency; the first of equal candidates.
 
-    `latencies`: (n,), small is good; `scores`: (n,), large is good; a candidate with a NaN is skipped.
+    `latencies`: (n,), smaller is better; `scores`: (n,), larger is better. A candidate with NaN is skipped.
     """
     known = np.flatnonzero(~(np.isnan(latencies) | np.isnan(scores)))
     best: list[int] = []
@@ -28,7 +28,7 @@ def front(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 class Archive:
-    """All scored candidates: `rows`, `latencies` in ms, `scores` times `sign` (large is good)."""
+    """All scored candidates: `rows`, `latencies` in ms, `scores` times `sign` (larger is better)."""
 
     def __init__(self, limits: Sequence[Limit], objective: Objective, sign: float) -> None:
         self.limits, self.objective, self.sign = limits, objective, sign
@@ -45,7 +45,7 @@ class Archive:
         return row.tobytes() in self._known
 
     def add(self, rows: np.ndarray) -> None:
-        """Score the candidates that are new."""
+        """Score the candidates among `rows` that are new."""
         for row, latency in zip(rows, self.estimator.latency(rows), strict=True):
             if row in self:
                 continue
@@ -55,7 +55,7 @@ class Archive:
             self._known.add(row.tobytes())
 
     def front(self) -> list[int]:
-        """The indices of candidates that no other dominates."""
+        """The indices of candidates on the Pareto front, sorted by latency."""
         return front(np.array(self.latencies), np.array(self.scores)).tolist()
 
     def within(self, rows: np.ndarray) -> np.ndarray:
@@ -72,15 +72,15 @@ class Archive:
             self.objective.announce(total, len(self.known()))
 
     def improving(self) -> bool:
-        """True if the best score is of the last tenth."""
+        """True if the best score is among the last tenth of scores."""
         before = np.array(self.scores[: -(-9 * len(self) // 10)])
         return bool(np.nanmax(self.scores) > np.nanmax(before, initial=-np.inf))
 
     def whole_front(self) -> tuple[tuple[FrontCandidate, ...], Sequence[Answer]]:
-        """The front by the devices' answers for whole networks, and those of the nearest one seen.
+        """(front by the devices' answers for whole networks, answers for the candidate nearest the limits).
 
-        Answers may differ from the estimates: a candidate that misses a limit by them is replaced by the
-        next ones. Of latencies that are equal as printed the front has the best score alone.
+        Answers may differ from estimates: a candidate whose answer misses a limit is replaced by the next
+        ones. Of candidates with equal printed latencies the front has only the one with the best score.
         """
         whole: dict[int, tuple[Answer, ...]] = {}
         times, scores = np.array(self.latencies), np.array(self.scores)

@@ -1,4 +1,4 @@
-"""Keeps the networks of a user's function on disk for later runs, while its code stays the same."""
+"""Caches the networks of a user's function on disk for later runs, while its code stays the same."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lolat.readers.versions import keras_settings
 
 
 class CandidateCache:
-    """A function's networks that earlier runs built; it has none before `open`.
+    """The networks of a function that earlier runs built; empty before `open`.
 
-    `facts`: the function and the values of its arguments; `most`: networks that a run adds.
+    `facts`: the function and the values of its arguments; `most`: limit on the networks that a run adds.
     """
 
     def __init__(self, facts: Sequence[Any], size: InputSize, most: int) -> None:
@@ -26,11 +26,12 @@ class CandidateCache:
         self._key = ""
 
     def open(self, build: Callable[[], Iterable[Graph]]) -> None:
-        """Find what earlier runs cached, unless the code of the networks may have changed since.
+        """Find what earlier runs cached, unless the code that builds the networks may have changed.
 
-        The key has the source text of the function's module and of the modules that it imports, and the
-        networks that `build` makes anew, with each choice in one of them: they tell if a setting changed.
-        Each cached network has the files that Python opened by then, and is used while these are the same.
+        The key has the source text of the function's module and of modules that it imports, and a few
+        networks that `build` makes anew, with each choice in one of them: they show if a setting changed.
+        Each cached network stores stamps of the files that Python had opened, and is used while these are
+        unchanged.
         """
         if Cache().folder is None:
             return
@@ -60,7 +61,7 @@ class CandidateCache:
 
 
 def _without_names(value: Any) -> Any:
-    """A graph's document without the names of layers, whose numbers Keras raises with each layer."""
+    """A graph's document without names of layers, because Keras numbers layers through the process."""
     if isinstance(value, dict):
         named = ("name", "path")
         return {key: _without_names(one) for key, one in value.items() if key not in named}

@@ -1,4 +1,4 @@
-"""The networks that a function returns for its candidates: each built once, numbered, and counted."""
+"""The networks that a user's function returns for candidates: each is built once, numbered and counted."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ MOST_NETWORKS = 3000  # that a function is called for
 FEW = 10  # networks that are built in a moment
 
 Candidate = tuple[int, ...]
-"""The index of a choice for each position."""
+"""The index of the chosen value, for each position."""
 
 
 class CandidateNetworks:
-    """A function's networks by number; `choices`: the values of each argument.
+    """A function's networks by number. `choices`: the values of each argument.
 
-    Networks that an earlier run built are read from the cache; `cached`: how many. `place`: the function
-    with its file and line, for messages; `size`: number of candidates; `stages`: shows the building.
+    Networks that an earlier run built are read from the cache; `cached`: their number. `place`: the
+    function with its file and line, for messages; `size`: number of candidates; `stages`: shows the
+    progress.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class CandidateNetworks:
         self._totals: dict[int, np.ndarray] = {}  # batch size -> (networks so far, COLUMNS)
 
     def build(self, values: Sequence[Any], name: str = "") -> Graph:
-        """Build the network of these values; InputError if the function fails or returns no network."""
+        """Build the network for these values; InputError if the function fails or returns no network."""
         chosen = dict(zip(self.choices, values, strict=True))
         try:
             with quietly():
@@ -92,7 +93,7 @@ class CandidateNetworks:
         return len(self._graphs)
 
     def require(self, more: int, task: str) -> None:
-        """Raise InputError if `more` networks would be too many."""
+        """Raise InputError if `more` networks would exceed the limit; `task`: what needs them."""
         needed = min(len(self) + more, self.size)  # each candidate is built once
         if needed > MOST_NETWORKS:
             raise InputError(
@@ -101,7 +102,7 @@ class CandidateNetworks:
             )
 
     def number(self, candidate: Candidate) -> int:
-        """The number of a candidate's network, which is built if it is new."""
+        """The number of a candidate's network; builds it if it is new."""
         if candidate not in self._number:
             self.require(1, "splitting its networks into tables")
             if candidate not in self._fresh:
@@ -114,18 +115,18 @@ class CandidateNetworks:
         return self._number[candidate]
 
     def graph(self, candidate: Candidate) -> Graph:
-        """A candidate's network: one that has a number, a cached one, or one that is built now."""
+        """A candidate's network: numbered before, cached, or built now."""
         if candidate in self._number:
             return self._graphs[self._number[candidate]]
         found = self._cache.find(candidate)
         return self._built(candidate) if found is None else found
 
     def use_cache(self) -> None:
-        """Use networks of earlier runs, after a few were built anew: see `CandidateCache.open`."""
+        """Use cached networks, after a few were built anew as a check: see `CandidateCache.open`."""
         self._cache.open(self._anew)
 
     def _anew(self) -> Iterator[Graph]:
-        """Build a few networks, with each choice in one of them."""
+        """Build a few networks, such that each choice is in one of them."""
         for number in range(max(map(len, self.choices.values()))):
             candidate = tuple(number % len(values) for values in self.choices.values())
             if candidate not in self._fresh:
@@ -134,9 +135,9 @@ class CandidateNetworks:
         yield from self._fresh.values()
 
     def confirm(self) -> None:
-        """Build the first and the last network again; InputError if its counts differ.
+        """Build the first and the last network again; InputError if their counts have changed.
 
-        Networks of the cache are not built again: the key of the cache has the code that builds them.
+        Cached networks are not built again, because the key of the cache covers the code that builds them.
         """
         for number in () if self.cached else sorted({0, len(self) - 1}):
             values = self._values([*self._number][number])
@@ -150,7 +151,7 @@ class CandidateNetworks:
                 )
 
     def totals(self, batch_size: int) -> np.ndarray:
-        """(networks built, COLUMNS) counts at `batch_size`."""
+        """(number of networks, COLUMNS) counts at `batch_size`."""
         sums = self._totals.get(batch_size, np.zeros((0, len(COLUMNS)), np.int64))
         if len(sums) < len(self):
             more = totals(self._graphs[len(sums) :], batch_size, self.name)
@@ -158,7 +159,7 @@ class CandidateNetworks:
         return sums
 
     def ms(self, formula: Roofline, batch_size: int, numbers: np.ndarray) -> np.ndarray:
-        """(*numbers.shape, 4) ms, as of `times_ms`, of the networks with these numbers."""
+        """(*numbers.shape, 4) ms of the networks with these numbers, as in `times_ms`."""
         new, places = np.unique(numbers, return_inverse=True)
         times = [times_ms(formula, self._graphs[number], batch_size, whole=True) for number in new]
         return np.array(times)[places.reshape(numbers.shape)]
@@ -171,7 +172,7 @@ class CandidateNetworks:
         return [v[c] for v, c in zip(self.choices.values(), candidate, strict=True)]
 
     def _words(self, values: Sequence[Any]) -> str:
-        """The names of the choices with these values."""
+        """The choices with these values as text."""
         return ", ".join(f"{n}={v!r}" for n, v in zip(self.choices, values, strict=True))
 
     def _built(self, candidate: Candidate) -> Graph:
@@ -183,14 +184,14 @@ class CandidateNetworks:
 
 
 class Stages:
-    """Shows the building of networks, at most `most`, in stages that are counted through."""
+    """Shows the progress of building at most `most` networks, in stages with a continuous count."""
 
     def __init__(self, most: int) -> None:
         self._most, self._progress, self._text, self._is_shown = most, Progress(), "", False
         self._done, self._expected, self._total = 0, 1, 1
 
     def begin(self, text: str, more: int, progress: Progress) -> None:
-        """Begin a stage of about `more` networks, 0: not known; `progress` shows it once one is built."""
+        """Begin a stage of about `more` networks (0: unknown); shown once a network is built."""
         self._progress, self._text, self._is_shown = progress, text, False
         self._expected = max(min(more, self._most - self._done), 1)
         self._total = self._done + self._expected if more else 0

@@ -1,9 +1,9 @@
 """Fits the costs of `lolat.nas.cost_prior` to a few measured networks, robustly.
 
-Bayesian regression of the latency's logarithm. The noise is Student's t with four degrees of freedom
-(Lange, Little and Taylor, JASA 1989), so that an absurd reading hardly counts; its scale is unknown, and
-each of NOISES is tried. The evidence of each (assumption, noise) in Laplace's approximation (MacKay,
-Neural Computation 4, 1992) is its weight in the average of the predictions.
+Bayesian regression of the logarithm of latency. The noise is Student's t with four degrees of freedom
+(Lange, Little and Taylor, JASA 1989), so that outliers hardly count; its scale is unknown, and each of
+NOISES is tried. The average over all fits weights each (assumption, noise scale) by its evidence in
+Laplace's approximation (MacKay, Neural Computation 4, 1992).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lolat.nas.cost_prior import Pieces
 
 FREEDOM = 4.0
 NOISES = (0.12, 0.06, 0.03, 0.015, 0.0075, 0.00375, 0.0019)
-"""Scales of the noise, relative: from a busy phone to a simulator."""
+"""Relative scales of the noise, from a busy phone to a simulator."""
 SMALLEST_WEIGHT = 0.01  # a fit with less is dropped
 
 _ROUNDS = 40
@@ -29,7 +29,7 @@ _VARIANCE = 0.99  # the share of it that the directions have
 
 @dataclass(frozen=True)
 class WeightedFit:
-    """A fit under one assumption and scale of the noise; the weights of all fits add up to 1."""
+    """A fit under one assumption and one noise scale; the weights of all fits add up to 1."""
 
     pieces: Pieces
     noise: float
@@ -40,7 +40,7 @@ class WeightedFit:
 
 @dataclass(frozen=True)
 class _Problem:
-    """Samples under one assumption: (networks, pieces) counts, log times, the variance of rounding."""
+    """Samples under one assumption: (networks, pieces) counts, log times, variance by rounding."""
 
     pieces: Pieces
     counts: np.ndarray
@@ -49,7 +49,7 @@ class _Problem:
     noise: float
 
     def cost(self, parameters: np.ndarray) -> float:
-        """-log(prior * likelihood), without constants."""
+        """The negative log posterior, -log(prior * likelihood), without constants."""
         times = self.counts @ self.pieces.costs(parameters)[0]
         variance = self.noise**2 + self.rounding / times**2
         error = self.log_times - np.log(times)
@@ -58,7 +58,7 @@ class _Problem:
         return float(np.sum(likelihood + 0.5 * np.log(variance)) + prior)
 
     def slopes(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The gradient and the Gauss-Newton curvature, with the weights of Student's t."""
+        """(gradient, Gauss-Newton curvature) of `cost`, with the weights of Student's t."""
         times, jacobian = self.pieces.latency(self.counts, parameters)
         variance = self.noise**2 + self.rounding / times**2
         error = self.log_times - np.log(times)
@@ -68,7 +68,7 @@ class _Problem:
         return jacobian.T @ (weight * error) - precision * parameters, curvature
 
     def most_probable(self, parameters: np.ndarray) -> np.ndarray:
-        """The nearest most probable parameters, by Levenberg-Marquardt from `parameters`."""
+        """The local maximum of the posterior, by Levenberg-Marquardt from `parameters`."""
         cost, damping = self.cost(parameters), 1e-3
         for _ in range(_ROUNDS):
             ascent, curvature = self.slopes(parameters)
@@ -91,9 +91,9 @@ class _Problem:
 def weighted_fits(
     assumptions: Sequence[Pieces], rows: np.ndarray, times: np.ndarray, step: float = 0.0
 ) -> list[WeightedFit]:
-    """Fit samples under each assumption; the likeliest fit comes first.
+    """Fit samples under each assumption and noise scale; the likeliest fit comes first.
 
-    `rows`: (samples, positions); `times`: (samples,) ms; `step`: the unit to which they are rounded, in ms.
+    `rows`: (samples, positions); `times`: (samples,) ms; `step`: the unit in ms to which times are rounded.
     """
     fits: list[tuple[Pieces, float, np.ndarray, np.ndarray]] = []
     log_evidence: list[float] = []  # up to a constant
@@ -118,7 +118,7 @@ def weighted_fits(
 def outlying(
     best: WeightedFit, rows: np.ndarray, times: np.ndarray, step: float = 0.0
 ) -> np.ndarray:
-    """(samples,) measured / predicted of readings off by a quarter and 8 noise scales; 1 of all others."""
+    """(samples,) measured / predicted for outliers (off by a quarter and 8 noise scales); 1 for others."""
     predicted = best.pieces.counts(rows) @ best.pieces.costs(best.parameters)[0]
     error = np.log(times) - np.log(predicted)
     scale = np.sqrt(best.noise**2 + step**2 / 12.0 / predicted**2)
@@ -127,7 +127,7 @@ def outlying(
 
 
 def spreads(fits: Sequence[WeightedFit]) -> dict[str, np.ndarray]:
-    """The principal directions of the costs' covariance by assumption: (directions, pieces)."""
+    """Assumption -> (directions, pieces) principal directions of the costs' covariance."""
     directions_of = {}
     for name in dict.fromkeys(e.pieces.name for e in fits):
         same = [e for e in fits if e.pieces.name == name]

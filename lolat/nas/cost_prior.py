@@ -1,12 +1,12 @@
-"""The prior of costs, whose sum is a network's latency: how far apart the costs of its pieces may be.
+"""The prior of the costs of a network's pieces, which add up to its latency.
 
-A piece of a network (a convolution on an edge, a block in a layer, the parts that never change) has a cost:
-terms with coefficients of the device, times factors that it shares with similar pieces:
+A piece of a network (a convolution on an edge, a block in a layer, the fixed parts) has a cost: terms with
+the device's coefficients, times factors that it shares with similar pieces:
 
     cost = (a*MACs + b*depthwise MACs + c*traffic + d*weights + e*ops) * exp(sum of its factors)
 
-All coefficients are positive. The prior limits how far apart they are, and how far a factor is from 1: few
-measurements change little, many change everything. `lolat.nas.cost_fit` finds the likeliest costs.
+All coefficients are positive. The prior limits how far apart the coefficients are, and how far a factor is
+from 1: few measurements change little, many override it. `lolat.nas.cost_fit` finds the likeliest costs.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from lolat.nas.count_tables import CountTable, along
 COST_TERMS = ("macs", "depthwise", "traffic", "weights", "ops")
 MACS, DEPTHWISE, TRAFFIC, WEIGHTS, OPS = range(len(COST_TERMS))
 TERM_SPREAD = np.array([1.5, 1.5, 1.5, 1.5, 2.0])
-"""Standard deviation of each coefficient's logarithm; at 0 all terms of an average network cost the same.
+"""Standard deviation of each coefficient's log; at log 0 all terms of an average network cost the same.
 
-It is wide: on a GPU that waits for its next operation `ops` is all of the time, on a phone nearly none.
+It is wide: `ops` is nearly all of the time on a host-bound GPU, and almost none on a phone.
 """
 OVERLAP = 4.0  # the exponent of a soft maximum; at equal parts it is 19 % above the larger
 _FREE = 50.0  # standard deviation of the scale's logarithm: it may be anything
 
 
 def work(table: CountTable) -> np.ndarray:
-    """(choices of the table ..., COST_TERMS) counts at batch size 1; traffic includes convolutions."""
+    """(choices of the table ..., COST_TERMS) counts at batch size 1; the traffic includes convolutions."""
     counts = dict(zip(COLUMNS, np.moveaxis(table.at(1).astype(np.float64), -1, 0), strict=True))
     moved = counts["acts"] + counts["inp"] + counts["traffic"]
     depthwise = counts["depthwise_macs"]
@@ -46,11 +46,11 @@ def work(table: CountTable) -> np.ndarray:
 class Pieces:
     """The pieces of a space's networks under one assumption on how a device runs them.
 
-    `counts`: a function that turns (networks, positions) integers into (networks, pieces) occurrences.
-    `terms`: (pieces, COST_TERMS) counts over those of an average network. `members`: for each factor the
-    pieces that share it, (pieces,) 0 or 1, and the standard deviation of its logarithm. `log_prior`: the
-    log probability of the assumption before anything is measured. `overlap`: launching operations overlaps
-    with running them, so that the longer one counts instead of the sum.
+    `counts`: a function from (networks, positions) integers to (networks, pieces) occurrences. `terms`:
+    (pieces, COST_TERMS) counts, relative to an average network. `members`: for each factor the pieces that
+    share it, (pieces,) 0 or 1, and the standard deviation of its logarithm. `log_prior`: prior log
+    probability of the assumption. `overlap`: True if launching operations overlaps with running them, so
+    that the longer of both counts instead of the sum.
     """
 
     name: str
@@ -62,21 +62,21 @@ class Pieces:
 
     @cached_property
     def factors(self) -> np.ndarray:
-        """(pieces, factors): 1 if the piece has the factor, else 0."""
+        """(pieces, factors) array: 1 if the piece has the factor, else 0."""
         return np.column_stack([np.asarray(mask, dtype=np.float64) for mask, _ in self.members])
 
     @cached_property
     def prior_spread(self) -> np.ndarray:
-        """(size,) standard deviations of the parameters; their means are 0, and the scale is free."""
+        """(size,) prior standard deviations of the parameters. Their means are 0; the scale is free."""
         return np.array([_FREE, *TERM_SPREAD, *(spread for _, spread in self.members)])
 
     @property
     def size(self) -> int:
-        """Number of parameters: logarithms of the scale, of the coefficients and of the factors."""
+        """Number of parameters: the logarithms of the scale, the coefficients and the factors."""
         return len(self.prior_spread)
 
     def costs(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(pieces,) costs, and (pieces, size) derivatives by the parameters."""
+        """((pieces,) costs, (pieces, size) derivatives by the parameters)."""
         terms = self.terms * np.exp(parameters[1 : 1 + len(COST_TERMS)])
         base, parts = _overlapped(terms) if self.overlap else (terms.sum(axis=1), terms)
         scale = np.exp(parameters[0] + self.factors @ parameters[1 + len(COST_TERMS) :])
@@ -85,14 +85,14 @@ class Pieces:
         return costs, np.column_stack(slopes)
 
     def latency(self, counts: np.ndarray, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(networks,) latencies, and (networks, size) derivatives of their logarithms."""
+        """((networks,) latencies, (networks, size) derivatives of their logarithms)."""
         costs, slopes = self.costs(parameters)
         times = counts @ costs
         return times, (counts @ slopes) / times[:, None]
 
 
 def _overlapped(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The soft maximum of the ops term and the rest: (pieces,), and by term (pieces, COST_TERMS)."""
+    """The soft maximum of ops term and rest: ((pieces,) values, (pieces, COST_TERMS) log derivatives)."""
     start = terms[:, OPS]
     work = terms.sum(axis=1) - start
     largest = np.maximum(np.maximum(start, work), 1e-300)
@@ -108,7 +108,7 @@ def _overlapped(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def relative(terms: np.ndarray, average: np.ndarray) -> np.ndarray:
-    """Divide counts by those of an average network; a term that the space lacks stays 0."""
+    """Divide counts by the counts of an average network; a term that the space lacks stays 0."""
     return terms / np.where(average > 0.0, average, 1.0)
 
 
@@ -116,17 +116,17 @@ def relative(terms: np.ndarray, average: np.ndarray) -> np.ndarray:
 
 MOST_PIECES = 3000  # their covariance is a matrix of as many rows
 _CHOICE, _FIXED = 0.2, 0.5
-"""Standard deviations of the logarithms of factors: of a choice at a position, of the fixed part."""
+"""Prior standard deviations of the log factors of a choice at a position, and of the fixed part."""
 
 CountsBy = Mapping[tuple[int, ...], np.ndarray]
 """Positions -> (choices ..., COST_TERMS) counts."""
 
 
 def pieces_of_tables(name: str, tables: Sequence[CountTable]) -> list[Pieces]:
-    """Two assumptions for a space without a prior of its own; InputError for too many pieces.
+    """Two assumptions for a space without its own prior; InputError for too many pieces.
 
-    In the first one a piece is a combination of a table's choices. In the second one each choice is a piece
-    too, and a combination has only the rest of the counts.
+    In the first assumption a piece is a combination of a table's choices. In the second each single choice
+    is a piece too, and a combination has only the remaining counts.
     """
     parts, fixed = _split(tables)
     alone = dict(parts)
@@ -167,9 +167,9 @@ def _pieces(name: str, assumption: str, counts: CountsBy, fixed: np.ndarray) -> 
 def _split(tables: Sequence[CountTable]) -> tuple[dict[tuple[int, ...], np.ndarray], np.ndarray]:
     """Split the tables' counts into counts by choice and a (COST_TERMS,) fixed part, none of them below 0.
 
-    The tables of a function's networks hold changes, which may be negative. So a table is added to one that
-    has all its positions. Then its minimum over its own choices moves to the table that shares most
-    positions with it, until the fixed part is left.
+    Tables of a function's networks hold changes of counts, which may be negative. So each table is added to
+    a table that has all its positions. Then the minimum over its own choices moves to the table that shares
+    the most positions with it, until only the fixed part is left.
     """
     left: dict[tuple[int, ...], np.ndarray] = {}
     for table in sorted(tables, key=lambda t: -len(t.positions)):
@@ -195,9 +195,9 @@ def _split(tables: Sequence[CountTable]) -> tuple[dict[tuple[int, ...], np.ndarr
 def occurrences(
     shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], rows: np.ndarray
 ) -> np.ndarray:
-    """(networks, pieces) 0 or 1: the fixed part, and the chosen combination of each table.
+    """(networks, pieces) array of 0 and 1: 1 for the fixed part and the chosen combination of each table.
 
-    `shapes`: positions and numbers of choices of each table.
+    `shapes`: (positions, numbers of choices) of each table.
     """
     columns = [np.ones((len(rows), 1))]
     for positions, sizes in shapes:

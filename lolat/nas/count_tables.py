@@ -1,9 +1,9 @@
-"""Tables with the counts of a network's part, for each combination of the choices that it depends on.
+"""Tables of the counts of a network's parts, for each combination of the choices that a part depends on.
 
-A candidate's counts are the sum over its parts. Thresholds apply to single operations, so that counts
-belong to one batch size. Two counts belong to the whole graph: `serial`, the operations on the longest
-path, adds up along a chain of parts, and is a maximum inside a cell (`CellTable`); `border`, the graph's
-own inputs and outputs, belongs to the first and the last part.
+A candidate's counts are the sum over its parts. Counts are for one batch size, because thresholds apply to
+single operations. Two counts depend on the whole graph: `serial`, the operations on the longest path, is
+summed along a chain of parts, and is a maximum inside a cell (`CellTable`); `border`, the graph's own
+inputs and outputs, belongs to the first and the last part.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class CountTable(Protocol):
         ...
 
     def ms(self, formula: Roofline, batch_size: int) -> np.ndarray:
-        """Times in ms: an axis for the choices at each of `positions`, then one for the 4 of `times_ms`."""
+        """Times in ms: an axis for the choices at each of `positions`, then the 4 times of `times_ms`."""
         ...
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a network that is a chain of parts.
+    """A part of a network, if the network is a chain of parts.
 
-    `positions`: the positions that it depends on. `shape`: the shape of its input, or a function of the
-    chosen values that returns it. `write(layers, x, *values)`: adds the operations for these values, and
+    `positions`: the positions that the part depends on. `shape`: the shape of its input, or a function from
+    the chosen values to this shape. `write(layers, x, *values)`: adds the operations for these values, and
     returns the tensor that the next part reads.
     """
 
@@ -60,7 +60,7 @@ class Part:
     def table(
         self, choices: Sequence[Sequence[Any]], first: bool = False, last: bool = False
     ) -> CountTable:
-        """Its table; `choices`: the values at each of its positions; `first`, `last`: its place."""
+        """The part's table. `choices`: values at each of its positions; `first`, `last`: its place."""
         return FragmentTable(self, tuple(map(tuple, choices)), first, last)
 
 
@@ -84,7 +84,7 @@ def chain(parts: Sequence[Part], values: Sequence[Any] | Mapping[int, Any], name
 
 @dataclass(frozen=True)
 class FragmentTable:
-    """The table of a `Part`: a graph is built and counted for each combination."""
+    """The table of a `Part`: a graph is built and counted for each combination of choices."""
 
     part: Part
     choices: tuple[tuple[Any, ...], ...]
@@ -118,11 +118,11 @@ class FragmentTable:
 
 @dataclass(frozen=True)
 class CellTable:
-    """The table of `repeat` equal cells in a chain; a cell has nodes joined by edges of chosen operations.
+    """The table of a chain of `repeat` equal cells; in a cell, edges with a chosen operation join nodes.
 
-    `edges`: (from node, to node) of each table in `tables` (one position each), ordered by node; node 0 is
-    the input, the last node the output. Tensors that arrive at a node are added in the order of the edges,
-    each by one `addition` (a table without positions).
+    `edges`: (from node, to node) for each table in `tables` (of one position), sorted by the second node;
+    node 0 is the input, the last node the output. Tensors that arrive at a node are added in the order of
+    the edges, by one `addition` each (a table without positions).
     """
 
     edges: tuple[tuple[int, int], ...]
@@ -137,7 +137,7 @@ class CellTable:
 
     @property
     def additions(self) -> int:
-        """Number of additions in a cell: each edge into a node after its first."""
+        """Number of additions in a cell: one for each edge into a node after the node's first edge."""
         return len(self.edges) - max(to for _, to in self.edges)
 
     def at(self, batch_size: int) -> np.ndarray:
@@ -162,7 +162,7 @@ class CellTable:
 
 
 def along(into: Sequence[int], positions: Sequence[int], table: np.ndarray) -> np.ndarray:
-    """Give a table by choices at `positions` an axis for each of `into`; further axes stay last."""
+    """Give a table over `positions` an axis for each position in `into`; further axes stay last."""
     padded = np.expand_dims(table, tuple(range(len(positions), len(into))))
     return np.moveaxis(padded, range(len(positions)), [into.index(p) for p in positions])
 
@@ -173,9 +173,9 @@ LATENCY, DEVICE, HOST, MORE = range(4)
 def times_ms(formula: Roofline, graph: Graph, batch_size: int, whole: bool = False) -> np.ndarray:
     """(4,) ms of a network by a formula that predicts single operations.
 
-    LATENCY; DEVICE: running all operations, for a `whole` network with the launch of the first; HOST:
-    launching all of them, for a whole network with the run of the last; MORE: the little that the latency
-    exceeds the longer of both.
+    LATENCY: the predicted latency. DEVICE: time to run all operations, for a `whole` network after the
+    launch of the first. HOST: time to launch all operations, for a whole network with the run of the last.
+    MORE: latency minus the longer of DEVICE and HOST.
     """
     steps = formula.steps(work_of(graph, batch_size, formula.mode))
     device, host = steps.device_ms, float(steps.starts_ms.sum())
@@ -186,7 +186,7 @@ def times_ms(formula: Roofline, graph: Graph, batch_size: int, whole: bool = Fal
 
 
 def totals(graphs: Sequence[Graph], batch_size: int, name: str) -> np.ndarray:
-    """(graphs, COLUMNS) counts at `batch_size`; InputError if one does not fit in 64 bits."""
+    """(graphs, COLUMNS) counts at `batch_size`; InputError if a count does not fit in 64 bits."""
     each = [count(graph) for graph in graphs]
     for counts in each:
         counts.check_size(batch_size, name)

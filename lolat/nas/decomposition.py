@@ -1,13 +1,13 @@
-"""Splits the counts of a function's networks into tables: finds the positions that interact.
+"""Splits the counts of a function's networks into tables, by finding the positions that interact.
 
 A candidate's counts are a sum around the base, the first choice of every position (cut-HDMR; Rabitz and
-Alis, 1999): f(base) + the change by each choice alone + the further change by each pair of choices + ...
+Alis, 1999): f(base) + the change by each single choice + the further change by each pair of choices + ...
 Candidates are built and compared with their sums: first a set with every pair of neighbors' choices, then
-random ones, until twenty need no further table. A candidate that deviates is reduced to the fewest changes
-that still deviate, and their positions get a table of all their choices.
-If more than MOST_TOGETHER interact, a space of at most MOST_NETWORKS candidates is tabulated whole.
+random candidates, until twenty in a row need no further table. A candidate that deviates is reduced to the
+fewest changes that still deviate, and the positions of these get a table of all their choices. If more than
+MOST_TOGETHER positions interact, a space of at most MOST_NETWORKS candidates is tabulated whole.
 
-The first and last choices of all positions are split first: this takes few networks, finds most
+The first and last choices of all positions are decomposed first: this needs few networks, finds most
 interactions, and refuses a space that does not decompose before thousands of networks are built.
 """
 
@@ -37,12 +37,12 @@ COVERING_CHECKS, FRESH_CHECKS = 100, 20
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Which positions of a space interact, and how exact the tables are.
+    """The positions of a space that interact, and the error of the tables.
 
-    `together`: names of the positions that share a table; `checked`: distinct whole networks compared
-    with their sums; `deviation`: the largest relative error, of the count `column` (None if all were
-    exact); `built`: networks built in all, `cached` of them by an earlier run; `size`: candidates of the
-    space; `idle`: positions whose choices change no count.
+    `together`: names of positions that share a table; `checked`: number of distinct whole networks compared
+    with their sums; `deviation`: the largest relative error, and `column` the count that has it (None if
+    all were exact); `built`: number of networks built, of which an earlier run built `cached`; `size`:
+    number of candidates in the space; `idle`: positions whose choices change no count.
     """
 
     together: tuple[tuple[str, ...], ...]
@@ -73,7 +73,7 @@ class Decomposition:
         return f"{words} ({self.cached} by an earlier command: LOLAT_CACHE=off builds them anew)"
 
     def words(self) -> str:
-        """The text; a short one where all networks are exact, or an earlier command said more."""
+        """The decomposition as text; short if all networks are exact or an earlier command said more."""
         idle = ""
         if self.idle:
             idle = f"; no count changes by {', '.join(self.idle)}: does the function use it?"
@@ -86,10 +86,10 @@ class Decomposition:
 
 @dataclass(frozen=True)
 class ChangeTable:
-    """The change that the choices at `positions` make together, beyond the changes by fewer of them.
+    """The change of counts by the choices at `positions` together, beyond the changes by subsets of them.
 
-    `numbers`: numbers of the networks with these choices and the base elsewhere, an axis for each position.
-    `is_whole`: it is the one table of the space, and has the candidates' own counts.
+    `numbers`: numbers of the networks with these choices and the base elsewhere, with an axis for each
+    position. `is_whole`: True if it is the space's only table, with the candidates' own counts.
     """
 
     networks: CandidateNetworks
@@ -106,21 +106,21 @@ class ChangeTable:
         return self._changes(self.networks.ms(formula, batch_size, self.numbers))
 
     def _changes(self, changes: np.ndarray) -> np.ndarray:
-        """Subtract the values at the base's choice, along each position."""
+        """Subtract the values at the base's choice along each position."""
         for axis in () if self.is_whole else range(len(self.positions)):
             changes = changes - changes.take([0], axis)
         return changes
 
 
 class UndecomposedError(InputError):
-    """More positions interact than a table has."""
+    """More positions interact than one table can have."""
 
 
 class Decomposer:
-    """Finds the positions that interact, and `tables` that add up to a candidate's counts.
+    """Finds the positions that interact, and makes `tables` that add up to a candidate's counts.
 
-    `picks`: the choices of each position that are compared, all if not given. A candidate's
-    integers are indices of `picks` here.
+    `picks`: the choices of each position that are considered, by default all. A candidate's integers are
+    indices into `picks` here.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Decomposer:
         return self.sizes[position] > 1 and not any(map(np.any, changes))
 
     def _whole(self, progress: Progress) -> Decomposition:
-        """Build all candidates; they are the one table."""
+        """Build all candidates, and make one table of them."""
         networks, positions = self.networks, tuple(p for p, n in enumerate(self.sizes) if n > 1)
         networks.expect(networks.size, progress)
         every = itertools.product(*map(range, self.sizes))
@@ -174,7 +174,7 @@ class Decomposer:
         return Decomposition(together, networks.size, 0.0, None, len(networks), networks.size)
 
     def _split(self, progress: Progress) -> Decomposition:
-        """Find the interactions; errors as of `run`."""
+        """Find the interactions; errors as in `run`."""
         networks = self.networks
         most = f"at most {MOST_NETWORKS:,} of " if networks.size > MOST_NETWORKS else ""
         networks.expect(0, progress, f" ({most}{networks.size:,}) to find choices that interact")
@@ -188,7 +188,7 @@ class Decomposer:
         return self.find(list(ends.tables))
 
     def find(self, known: Sequence[tuple[int, ...]]) -> Decomposition:
-        """The interactions among the `picks`; positions in `known` are known to interact."""
+        """Find the interactions among the `picks`; `known`: sets of positions known to interact."""
         random = np.random.default_rng(0)
         for key in [(), *((p,) for p in range(len(self.sizes))), *known]:
             self._add(key)
@@ -216,7 +216,7 @@ class Decomposer:
         )  # fmt: skip
 
     def _covering(self, random: np.random.Generator) -> Iterator[Candidate]:
-        """Yield candidates that have each pair of neighbors' choices, up to COVERING_CHECKS."""
+        """Yield up to COVERING_CHECKS candidates that together have each pair of neighbors' choices."""
         # Even positions go through their choices for each choice of the odd ones, in orders of their own.
         orders = [random.permutation(n) for n in self.sizes]
         even, odd = max(self.sizes[::2]), max(self.sizes[1::2], default=1)
@@ -225,7 +225,7 @@ class Decomposer:
             yield tuple(int(o[(b if p % 2 else a) % len(o)]) for p, o in enumerate(orders))
 
     def _add(self, key: tuple[int, ...]) -> None:
-        """Make a table for these positions together, and for each smaller set of them."""
+        """Make a table for the positions `key`, and for each of their subsets."""
         if key in self.tables:
             return
         for fewer in itertools.combinations(key, len(key) - 1) if key else ():
@@ -242,20 +242,20 @@ class Decomposer:
         self.tables[key] = ChangeTable(self.networks, key, numbers)
 
     def _require(self, key: tuple[int, ...], more: int) -> None:
-        """Raise InputError if `more` networks are too many, most of them for a table of `key`."""
+        """Raise InputError if `more` networks, mostly for a table of `key`, exceed the limit."""
         self.networks.require(more, f"a table of {' with '.join(self.names[p] for p in key)}")
 
     def _number(self, row: Candidate) -> int:
         return self.networks.number(tuple(p[c] for p, c in zip(self.picks, row, strict=True)))
 
     def _counts(self, key: tuple[int, ...], batch_size: int) -> np.ndarray:
-        """The counts of a table, computed once."""
+        """The counts of the table of positions `key`, cached."""
         if (key, batch_size) not in self._made:
             self._made[key, batch_size] = self.tables[key].at(batch_size)
         return self._made[key, batch_size]
 
     def _deviation(self, row: Candidate) -> tuple[float, str]:
-        """The largest relative error of a candidate's sum, and the count that has it."""
+        """(largest relative error of a candidate's sum, the count that has it)."""
         number = self._number(row)
         worst = (0.0, "")
         for batch_size in CHECKED_AT:
@@ -267,11 +267,11 @@ class Decomposer:
         return worst
 
     def _worst(self) -> tuple[float, str]:
-        """The largest deviation of all checks."""
+        """(largest relative error of all checked candidates, the count that has it)."""
         return max(map(self._deviation, self._checks), key=lambda deviation: deviation[0])
 
     def _reduced(self, row: Candidate) -> tuple[int, ...]:
-        """The fewest positions whose choices in `row` deviate; InputError for too many."""
+        """The fewest positions whose choices in `row` deviate; InputError if too many for a table."""
         changed = [p for p, choice in enumerate(row) if choice]
         for position in list(changed):
             fewer = [p for p in changed if p != position]

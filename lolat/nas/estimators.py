@@ -1,6 +1,6 @@
-"""Estimates latencies of candidates by table look-ups: the milliseconds of each part by choice.
+"""Estimates latencies of candidates by look-ups in tables of the parts' milliseconds.
 
-An estimator holds only numpy arrays and the formula's constants, so that workers can receive it.
+An estimator holds only numpy arrays and the formula's constants, so it can be sent to other processes.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ FAR = 0.01  # error of a sum of tables for a whole network that is told
 LEAST_SPREAD = 0.02  # of their times: below, a line through them says nothing
 
 Times = tuple[tuple[int, ...], np.ndarray]
-"""Positions, and milliseconds by their choices."""
+"""(positions, milliseconds by their choices)."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LatencyEstimator(ABC):
     """Estimates the latencies of a space's candidates on a device; `source` names the method.
 
-    It has latencies alone: `model.predict(space.network(candidate), batch_size)` has the interval,
-    `in_domain` and memory of a candidate, and so has the front of `search`.
+    It only gives latencies. `model.predict(space.network(candidate), batch_size)` and the front of `search`
+    also give a candidate's interval, `in_domain` and memory.
 
-    `exact`: true if the latencies are those that the device predicts for whole networks.
+    `exact`: True if the latencies equal the device's predictions for whole networks.
     """
 
     grid: Grid
@@ -59,12 +59,12 @@ class LatencyEstimator(ABC):
 
     @abstractmethod
     def latency(self, candidates: Any) -> np.ndarray:
-        """(n,) ms of (n, positions) integers; InputError names a row that is no candidate."""
+        """(n,) ms for (n, positions) integers; InputError names a row that is not a candidate."""
 
     def chunks(
         self, start: int = 0, stop: int | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield (indices, rows, latencies) of candidates from `start` to before `stop`, some at a time."""
+        """Yield (indices, rows, latencies) of the candidates from `start` to before `stop`, in chunks."""
         end = self.grid.countable() if stop is None else stop
         for first in range(start, end, DECODED):
             indices = np.arange(first, min(first + DECODED, end), dtype=np.int64)
@@ -91,7 +91,7 @@ class LookUp(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TableEstimator(LatencyEstimator):
-    """The sum of look-ups and a constant; the formula may bend the sum."""
+    """The sum of look-ups and a constant, which the formula may turn into a latency by `Formula.bend`."""
 
     look_ups: tuple[LookUp, ...]
     formula: Formula
@@ -119,7 +119,7 @@ class TableEstimator(LatencyEstimator):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class HostEstimator(LatencyEstimator):
-    """The longer of the `device` time and the `host` time to launch operations, plus `more`."""
+    """The longer of the time on the `device` and the `host`'s launch time, plus `more`."""
 
     device: TableEstimator
     host: TableEstimator
@@ -134,7 +134,7 @@ class HostEstimator(LatencyEstimator):
 def table_estimator(
     grid: Grid, times: Sequence[Times], formula: Formula, batch_size: int
 ) -> TableEstimator:
-    """Make an estimator from tables of milliseconds; small tables of neighbors are merged."""
+    """Make an estimator from tables of milliseconds; small neighboring tables are merged."""
     merged: list[Times] = []
     for item in sorted((t for t in times if t[0]), key=lambda t: t[0]):
         before = merged[-1][0] if merged else ()
@@ -152,7 +152,7 @@ def table_estimator(
 
 
 def fastest(grid: Grid, needed: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """(positions,) choices of a fast candidate: each position's best choice in turn, until none helps.
+    """(positions,) choices of a fast candidate, by coordinate descent over the positions.
 
     `needed`: (n, positions) choices -> (n,) ms, or another measure of time.
     """
@@ -173,7 +173,7 @@ def fastest(grid: Grid, needed: Callable[[np.ndarray], np.ndarray]) -> np.ndarra
 def by_formula(
     space: Space, model: Device, batch_size: int = 1, predictor: str | None = None
 ) -> LatencyEstimator:
-    """The estimator by a device's formula for inference, even if it has samples of the space."""
+    """The estimator by a device's formula for inference, even if the device has samples of the space."""
     first = space.network(np.zeros(len(space.positions), int))
     model = as_written(model, first)
     formula, size, off = model.predictor(predictor), as_whole(batch_size), ""
@@ -188,7 +188,7 @@ def by_formula(
 
 
 def _nearest(space: Space, formula: Roofline, size: int) -> tuple[LatencyEstimator, str]:
-    """The estimator that whole networks confirm best, and its error for them in words."""
+    """(estimator that fits whole networks best, its error for them as text)."""
     estimators, errors, _ = _checked(space, formula, size)
     best = min(range(len(estimators)), key=lambda n: float((errors[n] ** 2).mean()))
     off = float(errors[best].max())
@@ -197,7 +197,7 @@ def _nearest(space: Space, formula: Roofline, size: int) -> tuple[LatencyEstimat
 
 
 class Checked(NamedTuple):
-    """Estimators, the relative errors of each for the same whole networks, and the first's tables."""
+    """Estimators, the relative errors of each for the same whole networks, and the tables of the first."""
 
     estimators: list[LatencyEstimator]
     errors: list[np.ndarray]
@@ -205,9 +205,9 @@ class Checked(NamedTuple):
 
 
 def _checked(space: Space, formula: Roofline, size: int) -> Checked:
-    """The estimators of a space; the first is the sum of latencies alone.
+    """The estimators of a space with their errors; the first estimator is the plain sum of latencies.
 
-    They are compared on networks at random and on the fastest, where a host may decide.
+    They are compared on random networks and on the fastest one, which may be host-bound.
     """
     rows, whole_ms, all_times = _by_operation(space, formula, size)
     alone, *of_host = (table_estimator(space.grid, times, formula, size) for times in all_times)
@@ -228,7 +228,7 @@ def _checked(space: Space, formula: Roofline, size: int) -> Checked:
 
 
 def _within(errors: np.ndarray) -> str:
-    """The largest of the errors for whole networks in words."""
+    """The largest error for whole networks, as text."""
     percent = float(f"{100 * errors.max():.2g}")
     return (
         f"within {percent:g} % of the formula's answers for {len(errors)} whole "
@@ -239,10 +239,11 @@ def _within(errors: np.ndarray) -> str:
 def latency_tables(
     space: str | Space, model: AnyPath | Device, batch_size: int = 1, predictor: str | None = None
 ) -> tuple[Formula, list[Times]]:
-    """The formula, and tables of ms that add up, with its constant, to a latency.
+    """(formula, tables of ms that add up, with the formula's constant, to a latency).
 
-    The formula may bend the sum. A Python warning tells how far sums are from the latencies of whole
-    networks, if that is far, as where a host decides some of them. `space`, `model`: as for `search`.
+    The formula may turn the sum into a latency by `Formula.bend`. If sums are far from the latencies of
+    whole networks, as for host-bound networks, a Python warning says how far. `space`, `model`: as for
+    `search`.
     """
     space, model = space_and_device(space, model)
     formula, size = model.predictor(predictor), as_whole(batch_size)
@@ -262,11 +263,11 @@ def latency_tables(
 def _by_operation(
     space: Space, formula: Roofline, batch_size: int
 ) -> tuple[np.ndarray, np.ndarray, list[list[Times]]]:
-    """A few candidates, (n,) ms of their whole networks, and the tables of each kind of `times_ms`.
+    """(a few candidates, (n,) ms of their whole networks, tables of each of the times of `times_ms`).
 
-    LATENCY alone if the formula has no host. Parts affect each other: a compiler fuses operations of two
-    parts, half precision converts between them. So a line is fitted to the times of whole candidates over
-    the sums of their parts.
+    There are only tables of LATENCY if the formula has no host. Parts affect each other: a compiler fuses
+    operations of two parts, half precision converts between them. So a line is fitted to the times of whole
+    candidates as a function of the sums of their parts.
     """
     rows = space.sample(WHOLE_CANDIDATES, seed=0)
     graphs = map(space.network, rows)

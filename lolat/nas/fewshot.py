@@ -1,6 +1,6 @@
-"""Latency of a search space's networks on a device, fitted to a few measured ones.
+"""Latency of a search space's networks on a device, fitted to a few measured networks.
 
-`fit` makes a `FewShotModel` from a table of measured networks; it is kept in a device file under `spaces`.
+`fit` makes a `FewShotModel` from a table of measured networks; a device file stores it under `spaces`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class PieceCosts(msgspec.Struct, frozen=True):
-    """The cost of each piece under one fit, with its weight and the relative noise of a reading."""
+    """The costs of all pieces by one fit, its weight, and the relative noise of measured times."""
 
     assumption: str
     weight: float
@@ -59,9 +59,9 @@ class PieceCosts(msgspec.Struct, frozen=True):
 class SpaceSection(msgspec.Struct, frozen=True):
     """The samples of a space on a device, and their fits.
 
-    `step_ms`: the unit to which times were rounded (0: none seen). `spreads_ms`: by assumption,
+    `step_ms`: the unit to which times were rounded (0: no rounding seen). `spreads_ms`: assumption ->
     (directions, pieces) standard deviations of the costs in independent directions. `choices`: the space's
-    `fingerprint`; `label`: its name for people.
+    `fingerprint`; `label`: its name in messages.
     """
 
     samples: list[Sample]
@@ -87,7 +87,7 @@ class FewShotModel(LatencyEstimator):
 
     @classmethod
     def from_section(cls, space: Space, section: SpaceSection) -> FewShotModel:
-        """Make the model of a section."""
+        """Make a model from the section of a device file."""
         return cls(
             grid=space.grid, batch_size=1, predictor=SAMPLES, space=space, section=section,
             source=f"{plural(len(section.samples), 'measured network')} of {space.label}",
@@ -95,16 +95,16 @@ class FewShotModel(LatencyEstimator):
 
     @cached_property
     def pieces(self) -> dict[str, Pieces]:
-        """The pieces of the space, by assumption."""
+        """Assumption -> pieces of the space."""
         return {pieces.name: pieces for pieces in self.space.assumptions()}
 
     def latency(self, candidates: Any) -> np.ndarray:
-        """See `LatencyEstimator`; the median, by all fits and how likely each is."""
+        """See `LatencyEstimator`: the median over all fits, weighted by their probability."""
         rows = self.grid.checked(candidates)
         return np.exp(self._logarithms(rows, None if len(self._costs) == 1 else 0.5))
 
     def interval(self, candidates: Any, coverage: float) -> tuple[np.ndarray, np.ndarray]:
-        """(n,) lower and upper ends in ms, which hold a reading with probability `coverage`."""
+        """((n,) lower ends, (n,) upper ends) in ms; `coverage`: probability of a time between them."""
         rows, middle = np.asarray(candidates), np.log(self.latency(candidates))
         ends = (self._logarithms(rows, 0.5 + side * coverage / 2.0) for side in (-1.0, 1.0))
         low, high = (np.exp(middle + np.clip(end - middle, -WIDEST, WIDEST)) for end in ends)
@@ -112,15 +112,15 @@ class FewShotModel(LatencyEstimator):
 
     @cached_property
     def _costs(self) -> dict[str, list[PieceCosts]]:
-        """The fits under each assumption."""
+        """Assumption -> fits under it."""
         names = dict.fromkeys(costs.assumption for costs in self.section.costs)
         return {n: [c for c in self.section.costs if c.assumption == n] for n in names}
 
     def _logarithms(self, rows: np.ndarray, chance: float | np.ndarray | None) -> np.ndarray:
-        """(n,) logarithms of ms that a reading stays below with probability `chance`.
+        """(n,) logarithms of ms below which a measured time is with probability `chance`.
 
-        `chance` None: the mean under the first assumption. Assumptions may disagree by far, such as on an
-        operation that nothing reads: a mean over them is a time that none of them expects.
+        `chance` None: the mean under the first assumption. Assumptions may disagree widely, for example on
+        an operation whose result nothing reads: a mean over all would be a time that none of them expects.
         """
         found = np.zeros(len(rows))
         for begin in range(0, len(rows), PREDICTED_AT_ONCE):
@@ -136,9 +136,9 @@ class FewShotModel(LatencyEstimator):
     def _assumed(
         self, name: str, rows: np.ndarray, middle_only: bool
     ) -> tuple[float, np.ndarray, np.ndarray]:
-        """An assumption's weight, and (n,) means and deviations of the latency's logarithm.
+        """(weight of an assumption, (n,) means, (n,) deviations) of the logarithm of latency.
 
-        The variance has three parts: fits disagree, costs are uncertain, times are noisy and rounded.
+        The variance is the sum of three: between fits, of uncertain costs, of noisy and rounded times.
         """
         counts, fits, section = self.pieces[name].counts(rows), self._costs[name], self.section
         weights = np.array([fit.weight for fit in fits])
@@ -154,12 +154,12 @@ class FewShotModel(LatencyEstimator):
         return float(weights.sum()), middle, np.sqrt(variance)
 
     def inside(self, latencies: np.ndarray) -> np.ndarray:
-        """(n,) True for latencies between the fastest and the slowest sample, each moved out by SLACK."""
+        """(n,) True for latencies between the fastest and slowest sample, with SLACK on both sides."""
         measured = [sample.latency_ms for sample in self.section.samples]
         return (latencies >= min(measured) / SLACK) & (latencies <= max(measured) * SLACK)
 
     def predict(self, archs: Sequence[str]) -> np.ndarray:
-        """(n,) ms of networks given as text; InputError for text that is no network."""
+        """(n,) ms of networks given as text; InputError for text that is not a network."""
         return self.latency(self.space.parse(archs))
 
     @property
@@ -169,18 +169,18 @@ class FewShotModel(LatencyEstimator):
 
     @property
     def noise(self) -> float:
-        """Relative error of a reading, averaged over the fits."""
+        """Relative noise of a measured time, averaged over the fits."""
         return math.sqrt(sum(c.weight * c.noise**2 for c in self.section.costs))
 
     def error_of(self, share: float) -> float:
-        """The relative error that is not exceeded by this share of the space's networks."""
+        """The expected relative error that this share of the space's networks does not exceed."""
         rows = self.space.sample(2000)
         chances = (np.random.default_rng(0).permutation(len(rows)) + 0.5) / len(rows)
         errors = np.abs(self._logarithms(rows, chances) - np.log(self.latency(rows)))
         return float(np.expm1(np.quantile(errors, share)))
 
     def write(self, path: AnyPath, device: str | None = None) -> None:
-        """Write the model into the device file at `path`, which may be new; errors as of `add_sections`."""
+        """Write the model into the device file at `path`, which may be new; errors as in `add_sections`."""
         add_sections(path, {"spaces": {self.space.name: msgspec.to_builtins(self.section)}}, device)
 
 
@@ -192,7 +192,7 @@ def mixed_quantile(
 ) -> np.ndarray:
     """(n,) quantiles of mixtures of Student's t distributions with FREEDOM degrees of freedom.
 
-    `weights`: (parts,), their sum is 1; `middles`, `spreads`: (parts, n).
+    `weights`: (parts,) weights with sum 1; `middles`, `spreads`: (parts, n) medians and scales.
     """
     from scipy.special import stdtr, stdtrit
 
@@ -232,9 +232,9 @@ def from_model(model: Device, space: Space) -> FewShotModel:
 
 @dataclass(frozen=True)
 class Samples:
-    """Measured networks: their texts, (samples, positions) integers, times and rounding, both in ms.
+    """Measured networks: texts, (samples, positions) integers, (samples,) times in ms, rounding in ms.
 
-    `remarks`: remarks on the table; `device`: the name in its column device, "" without one.
+    `remarks`: remarks on the table; `device`: the name in its column device, "" without this column.
     """
 
     archs: tuple[str, ...]
@@ -248,8 +248,8 @@ class Samples:
 def read_samples(path: AnyPath, space: Space, device: str | None = None) -> Samples:
     """Read samples from a CSV table with columns arch and latency_ms; InputError names a wrong line.
 
-    Times may be in latency_s or latency_us instead. `device`: the device whose rows are taken, if the table
-    has a column device. Equal rows count once.
+    Times may also be in columns latency_s or latency_us. `device`: the device whose rows are read, if the
+    table has a column device. Duplicate rows count once.
     """
     table = space.read_table(path, named="arch,latency_ms (or latency_s, latency_us)")
     column = next((c for c in ("latency_ms", *IN_MS) if c in table.names), "latency_ms")
@@ -275,7 +275,7 @@ def read_samples(path: AnyPath, space: Space, device: str | None = None) -> Samp
 
 
 def rounding(texts: Sequence[str]) -> float:
-    """The unit of rounding in ms: 1, 0.1 or 0.01 if all times have so few digits, else 0."""
+    """The unit in ms to which times are rounded: 1, 0.1 or 0.01, or 0 if they have more decimals."""
     times = [float(t) for t in texts]
     for digits in (0, 1, 2):
         step = 10.0**-digits
@@ -291,12 +291,12 @@ def fit(
     name: str | None = None,
     progress: Progress | None = None,
 ) -> FewShotModel:
-    """Fit a space's latency on a device to a few measured networks; ten rank a space well.
+    """Fit a space's latency on a device to a few measured networks; ten are enough to rank a space well.
 
     `space`: as for `search`. `samples`: a CSV table with the columns arch and latency_ms (or latency_s,
-    latency_us). `output`: the device's profile, made or added to; None writes none. `name`: the
-    device's, if the file is new.
-    Returns a `FewShotModel`, with its `warnings`. Raises InputError for a table that cannot be used.
+    latency_us). `output`: the device's profile, new or extended; None: no file is written. `name`: the
+    device's name, if the file is new. Returns a `FewShotModel`, with its `warnings`. Raises InputError for
+    a table that cannot be used.
     """
     check_file(output, "output")
     if name is not None and output is None:
@@ -332,12 +332,12 @@ def fit(
 
 
 def _shortened(values: np.ndarray) -> list[float]:
-    """Round floats to the digits that a file keeps."""
+    """Round floats to the digits that a file stores."""
     return [float(f"{value:.7g}") for value in values]
 
 
 def _warnings(samples: Samples, best: WeightedFit, space: Space) -> list[str]:
-    """Remarks on the samples, by the likeliest fit."""
+    """Remarks on the samples, judged by the likeliest fit."""
     warnings = [*samples.remarks]
     count = len(samples.times)
     ops = space.counts(samples.rows)[:, COLUMNS.index("ops")]

@@ -1,4 +1,4 @@
-"""A grid: all candidates of a space, numbered as rows of integers."""
+"""All candidates of a space, as numbered rows of integers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = 4096  # rows that are copied at a time, so that they stay in a core's cac
 
 @dataclass(frozen=True)
 class Grid:
-    """All rows of integers from 0 to below `sizes`, ordered so that the last position changes fastest."""
+    """All rows of integers from 0 to below `sizes`; the last position varies fastest."""
 
     sizes: tuple[int, ...]
 
@@ -28,16 +28,16 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """Number of rows; an int of any size."""
+        """Number of rows, an int of any size."""
         return math.prod(self.sizes)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The smallest signed integer type that holds every choice: int8 up to 128 of them."""
+        """The smallest signed integer type for all choices: int8 for up to 128 choices per position."""
         return np.min_scalar_type(-max(self.sizes))
 
     def countable(self) -> int:
-        """The `size`; InputError if an int64 cannot index so many."""
+        """The `size`; InputError if an int64 cannot index that many candidates."""
         if self.size > MOST_INDEX:
             raise InputError(
                 f"{len(self.sizes)} positions make {float(self.size):.2g} candidates, too many to go "
@@ -63,14 +63,14 @@ class Grid:
 
     @cached_property
     def _last(self) -> np.ndarray:
-        """All rows of the last positions, as many positions as have at most ROWS rows."""
+        """All rows of as many last positions as have at most ROWS rows together."""
         count = 1
         while count < len(self.sizes) and math.prod(self.sizes[-count - 1 :]) <= ROWS:
             count += 1
         return np.indices(self.sizes[-count:], self.dtype).reshape(count, -1)
 
     def between(self, start: int, stop: int) -> np.ndarray:
-        """Decode all indices from `start` to before `stop`, far faster than `decode`."""
+        """The rows of all indices from `start` to before `stop`, far faster than by `decode`."""
         count, length = self._last.shape
         above = np.arange(start // length, -(-stop // length))
         columns = np.empty((len(self.sizes), len(above), length), self.dtype)
@@ -80,7 +80,7 @@ class Grid:
         return columns.reshape(len(self.sizes), -1)[:, begin : begin + stop - start].T
 
     def checked(self, candidates: Any) -> np.ndarray:
-        """(n, positions) integers of candidates; InputError names the first wrong row."""
+        """The candidates as an (n, positions) integer array; InputError names the first wrong row."""
         rows = np.asarray(candidates)
         self.require_shape(rows)
         outside = (rows < 0) | (rows >= np.asarray(self.sizes))

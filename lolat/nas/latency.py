@@ -1,4 +1,4 @@
-"""The estimator of a space's latencies on a device, and the device's answers for whole networks."""
+"""Chooses the estimator of a space's latencies on a device, and asks the device for whole networks."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def estimator(
     predictor: str | None = None,
     progress: Progress | None = None,
 ) -> LatencyEstimator:
-    """A space's latency estimator on a device; it can be sent to other processes.
+    """A space's latency estimator on a device, which can be sent to other processes.
 
-    `space`, `model`: as for `search`. Measured samples of the space answer if the device has them and no
-    predictor, batch size, precision or launch is given; otherwise the formula for inference does.
+    `space`, `model`: as for `search`. If the device has measured samples of the space, and no predictor,
+    batch size, precision or launch is given, the samples answer; otherwise the formula for inference.
     InputError for an unknown predictor or a wrong batch size; ModelFileError if the device has neither
     samples nor a formula.
     """
@@ -51,7 +51,7 @@ def estimator(
 
 
 def samples_only(argument: str, model: Device) -> InputError:
-    """The error for an argument that samples of a space cannot answer."""
+    """The error for an argument to a device that has only samples of a space."""
     return InputError(
         f"{arg(argument)}: {model.source} knows only networks measured at batch size 1; leave "
         f"{arg(argument)} out, or add latencies of inference (lolat learn)",
@@ -61,7 +61,7 @@ def samples_only(argument: str, model: Device) -> InputError:
 
 @dataclass(frozen=True)
 class Answer:
-    """The latency of a whole network with its interval, as `predict` gives them."""
+    """A prediction for a whole network: latency, interval, memory."""
 
     latency_ms: float
     interval_ms: tuple[float, float] | None
@@ -81,7 +81,7 @@ def answers(
     rows: np.ndarray,
     coverage: float | None = None,
 ) -> list[Answer]:
-    """Answer for each row: by the samples if they are the estimator, else by the device's `predict`."""
+    """Answers for `rows`, by samples if `estimator` is made from them, else by the device's `predict`."""
     if isinstance(estimator, FewShotModel):
         times, coverage = estimator.latency(rows), coverage or COVERAGE
         columns = (times, *estimator.interval(rows, coverage), estimator.inside(times))

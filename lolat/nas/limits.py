@@ -1,4 +1,4 @@
-"""The devices of a search: the latencies of candidates on each, and the longest that they may take."""
+"""The devices of a search, each with its latency estimator and time limit."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ RATIOS = 16  # candidates whose intervals are looked at before a search
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit on a device's latencies: `max_ms`, if `sure` for the upper end of the interval.
+    """A time limit on a device: `max_ms` for the latency or, if `sure`, for the interval's upper end.
 
-    Intervals are of `coverage`. `ratio`: an interval's end over the latency, where no samples tell it.
+    `coverage`: the coverage of intervals. `ratio`: upper end / latency, used if no samples give intervals.
     """
 
     space: Space
@@ -46,7 +46,7 @@ class Limit:
         cls, space: Space, model: Device, latencies: LatencyEstimator, max_ms: float | None, sure: bool,
         coverage: float | None,
     ) -> Limit:  # fmt: skip
-        """Make the limit; without samples `ratio` is the smallest of a few candidates."""
+        """Make a limit; without samples, `ratio` is the smallest among a few candidates."""
         longest = math.inf if max_ms is None else max_ms
         limit = cls(space, model, latencies, longest, sure, coverage)
         if not sure or isinstance(latencies, FewShotModel):
@@ -57,14 +57,14 @@ class Limit:
         return replace(limit, ratio=min(end_ms(one, sure) / one.latency_ms for one in whole))
 
     def ends(self, rows: np.ndarray) -> np.ndarray:
-        """(n,) ms of candidates, to compare with the limit; with `sure` the upper ends of the intervals."""
+        """(n,) ms to compare with the limit: latencies or, if `sure`, upper ends of intervals."""
         if self.sure and isinstance(self.estimator, FewShotModel):
             return self.estimator.interval(rows, self.coverage or COVERAGE)[1]
         return self.estimator.latency(rows) * self.ratio
 
     @property
     def is_exact(self) -> bool:
-        """True if `ends` are those of the device's answers for whole networks."""
+        """True if `ends` equals the device's answers for whole networks."""
         return self.estimator.exact and (not self.sure or isinstance(self.estimator, FewShotModel))
 
     def answers(self, rows: np.ndarray) -> list[Answer]:
@@ -72,21 +72,21 @@ class Limit:
         return answers(self.estimator, self.space, self.model, rows, self.coverage)
 
     def is_late(self, answer: Answer) -> bool:
-        """True if a whole network does not keep the limit."""
+        """True if the answer for a whole network exceeds the limit."""
         return end_ms(answer, self.sure) > self.max_ms + 1e-9
 
     def share(self, answer: Answer) -> float:
-        """The part of the limit that a whole network takes; without a limit, 0."""
+        """Time of a whole network / limit; 0 without a limit."""
         return end_ms(answer, self.sure) / self.max_ms
 
     @property
     def device(self) -> str:
-        """The device and its batch size in words, beside other devices."""
+        """The device and its batch size as text."""
         return f"{plain(self.model.label)}, batch {self.estimator.batch_size}"
 
 
 def devices_of(model: Any) -> list[Any]:
-    """The devices of a list, or of their names with commas between; InputError for none."""
+    """The devices in a list or in a text of names separated by commas; InputError for none."""
     found = [model] if isinstance(model, os.PathLike | Device) else [*several(model)]
     if isinstance(model, str) and "," in model and not os.path.exists(model):
         found = [*filter(None, map(str.strip, model.split(",")))]
@@ -98,9 +98,9 @@ def devices_of(model: Any) -> list[Any]:
 
 
 def for_each_device(devices: Sequence[Any], **given: Any) -> dict[str, list[Any]]:
-    """A value of each argument for each device; one value is for all of them.
+    """Argument -> a value for each device; a single value applies to all devices.
 
-    InputError for another number of values than of devices, and for a wrong value.
+    InputError if the numbers of values and devices differ, and for a wrong value.
     """
     found, count = {}, len(devices)
     for name, value in given.items():
@@ -119,7 +119,7 @@ def limits_of(
     space: Space, models: Sequence[Device], asked: Mapping[str, Sequence[Any]], predictor: str | None,
     sure: bool, coverage: float | None, progress: Progress | None,
 ) -> list[Limit]:  # fmt: skip
-    """The limit of each device; `asked`: `max_ms` and `batch_size` of each."""
+    """The limit for each device; `asked`: `max_ms` and `batch_size` for each device."""
     found = []
     for model, max_ms, size in zip(models, asked["max_ms"], asked["batch_size"], strict=True):
         latencies = estimator(space, model, size, predictor, progress)
@@ -135,7 +135,7 @@ def rows_within(limits: Sequence[Limit], rows: np.ndarray) -> np.ndarray:
 
 
 def largest_share(limits: Sequence[Limit], rows: np.ndarray) -> np.ndarray:
-    """(n,) the largest share of a limit that a row takes; without limits, its ms on the first device."""
+    """(n,) largest ratio of a row's time to a limit; without limits its ms on the first device."""
     limited = [limit for limit in limits if math.isfinite(limit.max_ms)]
     if not limited:
         return limits[0].ends(rows)
@@ -143,10 +143,10 @@ def largest_share(limits: Sequence[Limit], rows: np.ndarray) -> np.ndarray:
 
 
 def surely_best(front: Sequence[Sequence[Answer]], longest: Sequence[float | None]) -> int | None:
-    """The position of the last network that keeps every limit with the upper end of its interval.
+    """The index of the last network on the front whose intervals' upper ends keep every limit.
 
-    `front`: each network's answers on the devices; `longest`: ms of each device, None without a limit.
-    None if no network does.
+    None if there is no such network. `front`: each network's answers on the devices; `longest`: the limit
+    in ms on each device, or None.
     """
 
     def keeps(answers: Sequence[Answer]) -> bool:
@@ -157,10 +157,10 @@ def surely_best(front: Sequence[Sequence[Answer]], longest: Sequence[float | Non
 
 
 def no_candidate(result: Any, takes: str, table: object = None, within: str = "") -> AnswerIsNo:
-    """The error if no candidate of a search or a ranking is within the time.
+    """The error if no candidate of a search or a ranking keeps the limits.
 
-    `takes`: the time of the fastest one, in words. `table`: the candidates' table, None if all of the space
-    are meant. `within`: the limits of several devices, in words.
+    `takes`: a text with the time of the fastest candidate. `table`: the table of the candidates, None if
+    they are the whole space. `within`: a text with the limits of several devices.
     """
     searched = result.space if table is None else f"{table}, a table of {result.space},"
     size = "" if result.batch_size == 1 else f" at batch size {result.batch_size}"

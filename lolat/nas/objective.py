@@ -1,6 +1,6 @@
-"""An objective: the scores of a space's candidates, from a table or by a function.
+"""The objective of a search: scores of candidates, from a table or by a function.
 
-Each score that a function gives is added to a file at once.
+Each score of a function is appended to a file immediately.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from lolat.readers.source_hashes import code_of
 from lolat.units import plural
 
 CANDIDATE_ARGUMENTS = ("arch", "candidate", "choices")
-"""Names of a function's parameter: the text, the integers, or the values by position."""
+"""Possible names of a scoring function's parameter: it gets text, integers, or position -> value."""
 
 SYNCED_EVERY_S = 1.0
 REMEDY = "give another file as {}, or remove this one"
-"""The remedy for a file whose scores are not those of the question."""
+"""The remedy for a file whose scores are of another objective or space."""
 SCORE_COLUMNS = ("arch", "score", "objective", "choices", "code", "files")
-"""Columns of a file of scores: the function's name, the space's `fingerprint`, the function's `code_of`,
-the `Stamps` of files that it has read since the row before, as JSON."""
+"""Columns of a file of scores. `objective`: the function's name; `choices`: the space's `fingerprint`;
+`code`: the function's `code_of`; `files`: `Stamps`, as JSON, of files read since the previous row."""
 
 _reads = Watch()
-"""The files that the objective reads, also those that it read for an earlier score."""
+"""Records the files that the objective reads, also for earlier scores."""
 
 
 class Objective:
     """Scores of a space's candidates, from a table or a function.
 
-    `given`: a CSV table, a function, or its name; `path`: a file that keeps the function's scores. `rows`:
-    (n, positions) integers of a table's networks, None for a function; `known`: the scores so far, by the
-    candidate's text. InputError for a wrong table, with its line, and for an unknown function.
+    `given`: a CSV table, a function, or its name; `path`: a file that stores the function's scores. `rows`:
+    (n, positions) integers of a table's networks, None for a function; `known`: candidate's text -> score
+    so far. InputError for a wrong table, with the line, and for an unknown function.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Objective:
             self._read_own(path)
 
     def _read_own(self, path: AnyPath) -> None:
-        """Read the scores that the function gave before; InputError for those of other code or spaces."""
+        """Read the function's earlier scores; InputError for scores of other code or another space."""
         table = read_table(os.fspath(path), SCORE_COLUMNS)
         for row in table:  # before it is parsed: another space has other texts
             self._refuse_other(row)
@@ -96,7 +96,7 @@ class Objective:
         self._take(table)
 
     def _take(self, table: Table) -> np.ndarray:
-        """Take the scores of a table; return (n, positions) integers of its networks."""
+        """Read the scores of a table; return (n, positions) integers of its networks."""
         networks = self.space.parse_table(table)
         for network, row in zip(networks, table, strict=True):
             score = math.nan if row["score"].lower() == "nan" else row.number("score")
@@ -109,7 +109,7 @@ class Objective:
         return networks
 
     def _refuse_other(self, row: Row) -> None:
-        """Raise InputError unless the score is by this function; an empty `code` is not compared."""
+        """Raise InputError unless the row's score is by this function; an empty `code` is not compared."""
         remedy = REMEDY.format(arg("accuracy"))
         if row["objective"] != self._name:
             why, expected = f"a score by {row['objective']}", f"scores by {self._name}"
@@ -127,7 +127,7 @@ class Objective:
         raise row.refused(f"{why}; expected {expected}: {remedy}")
 
     def _refuse_other_space(self, row: Row) -> None:
-        """Raise InputError unless the score is of this space."""
+        """Raise InputError unless the row's score is for this space."""
         if row["choices"] != self.space.fingerprint:
             raise row.refused(
                 "the choices or networks of the space have changed since; expected scores of these: "
@@ -135,7 +135,7 @@ class Objective:
             )
 
     def announce(self, total: int, known: int) -> None:
-        """Show that the function scores the rest of `total` candidates, `known` of which the file has."""
+        """Show that the function scores `total` candidates, except `known` ones that the file has."""
         left = max(total - known, 0)
         if known:
             unsure = f": remove it if {self._name} has changed since" if self._is_unsure else ""
@@ -145,7 +145,7 @@ class Objective:
             self.progress.start("scoring", total, known)
 
     def score(self, row: np.ndarray) -> float:
-        """A candidate's score, NaN without one; InputError if the function fails."""
+        """A candidate's score, NaN if it has none; InputError if the function fails."""
         arch = self.space.arch(row)
         if self.rows is None and arch not in self.known:
             self.known[arch] = self._compute(row, arch)
@@ -153,7 +153,7 @@ class Objective:
         return self.known.get(arch, math.nan)
 
     def _compute(self, row: np.ndarray, arch: str) -> float:
-        """Call the function, and write its score to the file at once."""
+        """Call the function, and append its score to the file immediately."""
         chosen = ", ".join(f"{name}={value}" for name, value in self.space.named(row).items())
         expected = "expected a number, or nan to skip the candidate"
         if self.path is not None and self.known:
@@ -184,7 +184,7 @@ class Objective:
         self._sync()
 
     def _sync(self) -> None:
-        """Let the disk have the scores, so that they outlast a loss of power."""
+        """Flush the scores to the disk, so that they survive a loss of power."""
         self._synced = time.monotonic()
         if self.rows is None and self.path is not None and os.path.exists(self.path):
             with _writing(self.path), open(self.path, "ab") as file:
@@ -192,7 +192,7 @@ class Objective:
 
 
 def _changed(row: Row) -> str:
-    """A file that has another stamp than the row has for it; "" if all are gone or the same."""
+    """A file whose stamp differs from the stamp in the row; "" if all are missing or unchanged."""
     try:
         stamps: Stamps = dict(json.loads(row["files"] or "{}"))
     except ValueError:
@@ -201,9 +201,9 @@ def _changed(row: Row) -> str:
 
 
 def _append(path: AnyPath, cells: list[str]) -> None:
-    """Append a row, which outlasts this process; a new file begins with the names of the columns.
+    """Append a row to a file and close it; a new file begins with the names of the columns.
 
-    A compressed file may consist of several parts (RFC 1952, section 2.2): each row is one.
+    A gzip file may consist of several members (RFC 1952, section 2.2): each row is one.
     """
     with _writing(path), open(path, "ab") as file:
         text = to_csv(SCORE_COLUMNS, [cells])
@@ -212,7 +212,7 @@ def _append(path: AnyPath, cells: list[str]) -> None:
 
 @contextlib.contextmanager
 def _writing(path: AnyPath) -> Iterator[None]:
-    """Name the file of scores in the error if it cannot be written."""
+    """Turn errors of writing the file of scores into an error that names the file."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Ranks all candidates of a space, or the networks of a table, by latency, and writes a CSV table."""
+"""Ranks all candidates of a space, or the networks of a table, by latency; writes a CSV table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MOST_ROWS = 10_000_000  # of the table
 
 @dataclass(frozen=True)
 class BestCandidate:
-    """One of the fastest candidates; `interval_ms`: None where its latency is a sum over parts."""
+    """One of the fastest candidates; `interval_ms`: None if its latency is a sum over parts."""
 
     arch: str
     choices: dict[str, Any]
@@ -45,16 +45,15 @@ class BestCandidate:
 
 @dataclass(frozen=True, repr=False)
 class Ranking(Result):
-    """The fastest candidates of a space, and how many have a latency and keep `max_ms`.
+    """The fastest candidates of a space, and the number of candidates that keep `max_ms`.
 
-    `scored`: candidates with a latency; `within`: those within `max_ms`. `source`: what the latencies are
-    from; `device`: the name or path that was asked for; `profile`: that of the profile which answers.
-    `interval_ms`, `coverage`, `in_domain`, `inside_share`, `host_bound`, `warnings`: those of the
-    fastest one.
-    `memory_bytes`, `fits`: those of the slowest one that is written. `tied`: candidates with the latency
-    of the last of `best`, in three digits; None where latencies are sums over parts that differ from it.
-    `nearest`: the slowest within `max_ms`, the slowest first; none if all are among `best`, or its number
-    was given.
+    `scored`: number of candidates with a latency; `within`: number within `max_ms`. `source`: the method
+    behind the latencies; `device`: the name or path that was asked for; `profile`: the profile that
+    answered. `interval_ms`, `coverage`, `in_domain`, `inside_share`, `host_bound`, `warnings`: of the
+    fastest candidate. `memory_bytes`, `fits`: of the slowest candidate that is written. `tied`: number of
+    candidates whose latency equals, in three digits, the last of `best`; None if sums over parts differ
+    from whole networks. `nearest`: the slowest candidates within `max_ms`, the slowest first; empty if all
+    are among `best`, or if the number of `best` was given.
     """
 
     space: str
@@ -81,13 +80,13 @@ class Ranking(Result):
     tied: int | None = None
 
     def words(self) -> str:
-        """The number of candidates, and of those within the time, in words."""
+        """A text with the number of candidates, and the number within the time."""
         budget = "" if self.max_ms is None else f", {self.within:,} within {self.max_ms:g} ms"
         asked = f"{self.space} on {plain(self.device)}, batch {self.batch_size}"
         return f"{asked}: {self.scored:,} candidates{budget}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each of the fastest: arch, latency_ms, low_ms, high_ms, and its choices."""
+        """A row for each of the fastest candidates: arch, latency_ms, low_ms, high_ms, and its choices."""
         rows = [dict_of(candidate) for candidate in self.best]
         for row in rows:
             row["low_ms"], row["high_ms"] = row.pop("interval_ms") or (None, None)
@@ -101,7 +100,7 @@ class Rankings(Several):
     answers: tuple[Ranking, ...]
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of each ranking, with its batch size in front."""
+        """The rows of all rankings, with the batch size in front."""
         return [{"batch_size": one.batch_size} | row for one in self.answers for row in one.rows()]
 
 
@@ -113,20 +112,20 @@ class Latencies(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Latencies]) -> Latencies:
-        """Join the candidates of all parts; no parts are no candidates."""
+        """Concatenate the candidates of all parts."""
         if not parts:
             return cls(np.zeros(0, np.int64), np.zeros(0))
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def three_digits(ms: np.ndarray) -> np.ndarray:
-    """Latencies rounded to three digits; those that agree are equal."""
+    """Latencies rounded to three significant digits."""
     unit = 10.0 ** (np.floor(np.log10(np.maximum(ms, 1e-9))) - 2.0)
     return np.round(ms / unit) * unit
 
 
 def best_of(best: Latencies, part: Latencies, k: int) -> Latencies:
-    """The `k` fastest of `best` and `part`, of equal ones the smaller index."""
+    """The `k` fastest of `best` and `part`; ties go to the smaller index."""
     longest = best.times[-1] if len(best.times) == k else math.inf
     able = part.times <= longest
     both = Latencies.joined([best, Latencies(*(column[able] for column in part))])
@@ -135,7 +134,7 @@ def best_of(best: Latencies, part: Latencies, k: int) -> Latencies:
 
 
 class Ranked(NamedTuple):
-    """A ranking without its best candidates; all that are written: (n, positions) integers, (n,) ms."""
+    """A ranking without its best candidates; `rows`, `times`: all candidates to write, and their ms."""
 
     result: Ranking
     latencies: LatencyEstimator
@@ -157,12 +156,12 @@ def rank(
 ) -> Ranking | Rankings:
     """Find the fastest of all candidates of a space, or of those in a table, and write their latencies.
 
-    `space`, `model`: as for `search`. `output`: a CSV table with the columns arch and latency_ms, of a list
-    of batch sizes also batch_size, and low_ms and high_ms if samples answer; None writes none. The other
-    arguments are the options of `lolat nas score`.
+    `space`, `model`: as for `search`. `output`: a CSV table with the columns arch and latency_ms, also
+    batch_size for a list of batch sizes, and low_ms and high_ms if samples answer; None: no file is
+    written. The other arguments are the options of `lolat nas score`.
 
-    Returns a `Ranking`, of a list of batch sizes `Rankings`. AnswerIsNo if no candidate is within the time;
-    InputError for more than ten million rows of a batch size.
+    Returns a `Ranking`, or `Rankings` for a list of batch sizes. AnswerIsNo if no candidate is within the
+    time; InputError for more than ten million rows at a batch size.
     """
     shown = progress or Progress()
     check_given(best=best, max_ms=max_ms)
@@ -203,10 +202,9 @@ def _kept(
     latencies: LatencyEstimator, rows: np.ndarray | None, count: int, max_ms: float | None,
     best: int | None, progress: Progress,
 ) -> tuple[Latencies, int, float, int]:  # fmt: skip
-    """The candidates to write, the number of those within the time, the shortest latency, and the number of
-    those with the latency of the last of the fastest.
+    """(candidates to write, number within the time, shortest latency, number tied with the last best).
 
-    `rows`: (count, positions) integers of candidates, None: all of the space.
+    `rows`: (count, positions) integers of candidates; None: the whole space.
     """
     parts: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]] = latencies.chunks()
     if rows is not None:
@@ -237,9 +235,9 @@ def _kept(
 
 
 def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Ranking:
-    """The ranking with its `count` best candidates, and the device's answer for the best one.
+    """The ranking with its `count` best candidates, and the device's answer for the best candidate.
 
-    The first PREDICTED of them get the latency of their whole network, and are sorted by it.
+    The first PREDICTED candidates get the latency of their whole network, and are sorted by it.
     """
     every = Latencies(np.arange(len(found.rows)), found.times)
     indices, times = best_of(Latencies.joined([]), every, count)
@@ -279,9 +277,9 @@ def _sum_remarks(sums: np.ndarray, whole: Sequence[float]) -> Iterator[str]:
 
 
 def _with_nearest(result: Ranking, found: Ranked, space: Space, model: Device) -> Ranking:
-    """The ranking with its slowest candidates within the time: at most as many as the best ones.
+    """The ranking with its slowest candidates within the time, at most as many as its best candidates.
 
-    Leaves out a candidate whose sum over parts is within the time, and whose whole network is not.
+    A candidate whose sum over parts is within the time, but whose whole network is not, is left out.
     """
     count = min(len(result.best), len(found.rows) - len(result.best), PREDICTED)
     last = found.rows[np.argsort(-found.times, kind="stable")[:count]]
@@ -297,7 +295,7 @@ def _candidates(
     space: Space, rows: np.ndarray, times: np.ndarray,
     intervals: Sequence[tuple[float, float] | None] = (),
 ) -> tuple[BestCandidate, ...]:  # fmt: skip
-    """The candidates of `rows`; `intervals`: of the first ones."""
+    """The candidates of `rows`; `intervals`: intervals of the first candidates."""
     names = zip(map(space.arch, rows), map(space.named, rows), times.tolist(), strict=True)
     return tuple(starmap(BestCandidate, ((*a, b) for a, b in zip_longest(names, intervals))))
 
@@ -305,9 +303,9 @@ def _candidates(
 def _read(
     space: Space, among: AnyPath, sizes: Sequence[int], remarks: list[str]
 ) -> dict[int, np.ndarray]:
-    """Batch size -> (n, positions) integers of a table's networks; a row without a size is in each.
+    """Batch size -> (n, positions) integers of a table's networks; a row without a size counts for all.
 
-    InputError for a batch size in the table that is not asked for, and for one that it lacks.
+    InputError for a batch size in the table that was not asked for, and for one that the table lacks.
     """
     table = space.read_table(among)
     rows = space.parse_table(table)
@@ -330,7 +328,8 @@ def _read(
 def _write(output: AnyPath, space: Space, found: Sequence[Ranked], with_size: bool) -> None:
     """Write candidates as a CSV table; a column without a value stays empty.
 
-    The choices follow where arch is numbers alone; those with the name of another column are left out.
+    Columns of choices follow if arch consists of numbers only, except choices with the name of another
+    column.
     """
     sampled = any(isinstance(one.latencies, FewShotModel) for one in found)
     columns = ["arch", "batch_size"][: 1 + with_size] + ["latency_ms", "low_ms", "high_ms"][

@@ -1,6 +1,6 @@
-"""Searches a space for the Pareto front of latency, by a device profile, and of the user's score.
+"""Searches a space for the Pareto front of latency, from a device profile, and the user's score.
 
-A score is expensive: the search asks for it only if a candidate is within the time, and never twice.
+A score is expensive: the search only scores candidates within the time, and each only once.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def search(
     """Find a space's Pareto front of latency on a device and of a score.
 
     `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar) or "package.module:callable". `model`: a
-    `Model`, its file, or the name of a bundled one (of a GPU: `lolat.load("a100")`); or several, of which
-    the first one's latency makes the front. `max_ms`, `batch_size`: a value for all devices, or one for
-    each. `objective`: a CSV file with the columns arch, or the choices, and score; or a function that
-    scores one candidate (its parameter is named arch, a text, candidate, a tuple of integers, or choices, a
-    dict), or its name, "package.module:callable". `sure`: True where the upper end of a candidate's
-    interval must keep `max_ms`, or a number: the interval's coverage in percent.
-    The other arguments are the options of `lolat nas search`.
+    `Model`, its file, or the name of a bundled profile (for a GPU: `lolat.load("a100")`), or several; the
+    front is by the latency on the first. `max_ms`, `batch_size`: a value for all devices, or one for each.
+    `objective`: a CSV file with the columns arch (or the choices) and score; or a function that scores one
+    candidate, or its name, "package.module:callable". The function's parameter is arch (a text), candidate
+    (a tuple of integers) or choices (a dict). `sure`: True if the upper end of a candidate's interval must
+    keep `max_ms`, or the interval's coverage in percent. The other arguments are the options of `lolat nas
+    search`.
 
     AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """
@@ -105,14 +105,14 @@ def search(
 
 
 def _asked(limit: Limit) -> OtherDevice:
-    """A device as the search asks it."""
+    """A device of the search, for the result."""
     by, longest = limit.estimator, limit.max_ms if math.isfinite(limit.max_ms) else None
     model = limit.model
     return OtherDevice(model.label, model.profile, by.batch_size, by.predictor, by.source, longest)
 
 
 def _compared(result: SearchResult, limits: Sequence[Limit], rows: np.ndarray) -> SearchResult:
-    """The result with the number of `rows` that keep the limits."""
+    """The result with the number of compared `rows`, and the number that keep the limits."""
     if not (given := [limit for limit in limits if math.isfinite(limit.max_ms)]):
         return result
     exact = all(limit.is_exact for limit in given)
@@ -122,10 +122,10 @@ def _compared(result: SearchResult, limits: Sequence[Limit], rows: np.ndarray) -
 def _to_score(
     limits: Sequence[Limit], most: int, given: np.ndarray | None
 ) -> tuple[np.ndarray, str, np.ndarray]:
-    """The candidates to score first, the search's method, and the candidates that it compares.
+    """(candidates to score first, method of the search, candidates to compare with the limits).
 
-    The first are all within the time, or a fast one if these are more than `most`. The last are all of the
-    space, of a large one a random sample. `given`: those of a table.
+    Scored first are all candidates within the time or, if these are more than `most`, a fast one. Compared
+    are all candidates of the space or, if it is large, a random sample. `given`: the candidates of a table.
     """
     if given is not None:
         return given, EXHAUSTIVE, given
@@ -142,7 +142,7 @@ def _to_score(
 
 
 def _with_front(result: SearchResult, archive: Archive) -> SearchResult:
-    """The result of a search whose candidates are scored; AnswerIsNo if none is good."""
+    """The result with the Pareto front of the scored candidates; AnswerIsNo if the front is empty."""
     unscored = int(np.isnan(archive.scores).sum())
     result = replace(result, scored=len(archive) - unscored, unscored=unscored)
     if not result.scored:
@@ -156,7 +156,7 @@ def _with_front(result: SearchResult, archive: Archive) -> SearchResult:
 
 
 def _refuse_beside_table(table: Any, **given: Any) -> None:
-    """Raise InputError for an argument that belongs to a function, given with a table of scores."""
+    """Raise InputError for an argument of a scoring function if the scores come from a table."""
     for name, value in given.items():
         if value is not None:
             raise InputError(
@@ -169,7 +169,7 @@ def _refuse_beside_table(table: Any, **given: Any) -> None:
 def _none_keeps_all(
     result: SearchResult, limits: Sequence[Limit], near: Sequence[Answer], table: object = None
 ) -> AnswerIsNo:
-    """The error if no candidate keeps every limit; `near`: the answers of the nearest one."""
+    """The error if no candidate keeps every limit; `near`: the answers for the nearest candidate."""
     ends = [end_ms(one, limit.sure) for one, limit in zip(near, limits, strict=True)]
     most, interval = "up to " if result.sure else "", near[0].interval_ms
     if len(limits) == 1:
@@ -193,7 +193,7 @@ TRIES = 200  # draws, before fewer candidates than wanted have to do
 
 
 def evolve(archive: Archive, fast: np.ndarray, count: int, seed: int) -> None:
-    """Score `count` candidates, those with a known score first: of all latencies, then near the front.
+    """Score `count` candidates: first those with a known score, then alternately spread and near the front.
 
     `fast`: a candidate within the time.
     """
@@ -208,9 +208,10 @@ def evolve(archive: Archive, fast: np.ndarray, count: int, seed: int) -> None:
 
 
 def climb(archive: Archive, count: int) -> None:
-    """Score neighbors of the front, one choice apart, until none is left or `count` are scored.
+    """Score neighbors of the front (one choice differs) until none is left or `count` are scored.
 
-    A linear fit to the scores predicts which are highest, or highest above the front; these go first.
+    A linear fit to the scores predicts which neighbors are highest, or highest above the front: they go
+    first.
     """
     grid, estimator = archive.estimator.grid, archive.estimator
     while len(archive) < count and (best := archive.front()):
@@ -244,7 +245,7 @@ def _neighbors(archive: Archive, rows: np.ndarray) -> np.ndarray:
 
 
 def _one_hot(grid: Grid, rows: np.ndarray) -> np.ndarray:
-    """(n, choices of all positions): 1 for the choice of a candidate, else 0."""
+    """(n, choices of all positions) one-hot encoding of candidates."""
     return np.concatenate([np.eye(n)[rows[:, p]] for p, n in enumerate(grid.sizes)], axis=1)
 
 
@@ -253,7 +254,7 @@ def _spread(
 ) -> np.ndarray:
     """Candidates within the time, spread evenly over the latencies.
 
-    Random candidates have similar latencies, so many are drawn, and some are moved toward the fast one.
+    Random candidates have similar latencies, so many are drawn, and some are moved toward `fast`.
     """
     latency, grid = archive.estimator.latency, archive.estimator.grid
     wanted = DRAWN * count

@@ -1,4 +1,4 @@
-"""The answer of a search: its Pareto front, and the devices that it asked."""
+"""The answer of a search: its Pareto front, and its devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 
 @dataclass(frozen=True)
 class OtherDevice:
-    """A device of a search beside the first one."""
+    """A further device of a search, besides the first."""
 
     device: str
     profile: str
@@ -29,24 +29,24 @@ class OtherDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class OnDevice(Answer):
-    """A network's latency and memory on another device than the first one; see `FrontCandidate`."""
+    """A network's latency and memory on a further device; see `FrontCandidate`."""
 
     device: str
     batch_size: int
 
     def column(self, name: str) -> str:
-        """The name of this device's column in the table of the front: latency_ms_rtx-4090_batch_64."""
+        """A column's name with the device, for the front's table: latency_ms_rtx-4090_batch_64."""
         device = os.path.basename(self.device).removesuffix(".json")
         return f"{name}_{'-'.join(device.split())}_batch_{self.batch_size}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrontCandidate(Answer):
-    """A network on the front: its score, and its latency and memory as `predict` answers.
+    """A network on the front: its score, and its latency and memory by `predict`.
 
-    `inside_share`: share of the time inside the measured range. `fits`: true if the device's memory
-    suffices. If samples answer, memory is not known, and a network is
-    `in_domain` between their fastest and slowest. `others`: its answers on the other devices.
+    `inside_share`: share of the time inside the measured range. `fits`: True if the network fits into the
+    device's memory. If samples answer, memory is unknown, and a network is `in_domain` if its latency is
+    between the fastest and the slowest sample. `others`: its answers on the further devices.
     """
 
     KEYS = ("arch", "candidate", "choices", "latency_ms", "score", "interval_ms", "coverage", "in_domain",
@@ -63,13 +63,13 @@ class FrontCandidate(Answer):
 class SearchResult(Result):
     """The Pareto front of a space with `size` candidates, the fastest first.
 
-    `source` tells where the latencies are from. `device` is the name or path that was asked for, `profile`
-    that of the profile which answers. `scored`, `unscored`: candidates whose score is a number, and is
-    none; those of the space that a table lacks are in neither. `sure`: the upper ends of the intervals keep
-    `max_ms`. `improving`: the last tenth of an evolutionary search's candidates had the best score.
-    `within`: how many of `compared` candidates keep all limits by the estimator, None without a limit; of a
-    large space they are random. `exact`: True if the estimator's times (with `sure` the upper ends) are
-    those of whole networks.
+    `source`: the method behind the latencies. `device`: the name or path that was asked for; `profile`: the
+    profile that answered. `scored`, `unscored`: numbers of candidates whose score is a number, and is NaN;
+    candidates that a table lacks are in neither. `sure`: True if the upper ends of the intervals keep
+    `max_ms`. `improving`: True if the best score came in the last tenth of an evolutionary search.
+    `within`: number of `compared` candidates that keep all limits by the estimator, None without a limit;
+    in a large space the compared candidates are random. `exact`: True if the estimator's times (with
+    `sure`, the upper ends) equal the times of whole networks.
     """
 
     space: str
@@ -93,7 +93,7 @@ class SearchResult(Result):
     exact: bool | None = None
 
     def words(self) -> str:
-        """The number of scored candidates, and of those on the front, in words."""
+        """A text with the number of scored candidates, and the number on the front."""
         without = f" ({self.unscored} more have no score)" if self.unscored else ""
         size = f"{self.size:,}" if self.size < 10**7 else f"{self.size:.2g}"
         others = "".join(f", and {plain(o.device)}, batch {o.batch_size}" for o in self.others)
@@ -110,7 +110,7 @@ class SearchResult(Result):
         return f"{asked}, {scored}{without}, {len(self.front)} on the front{self._outside()}"
 
     def budget_words(self) -> str:
-        """The times that candidates keep, and how surely, in words; "" without one."""
+        """A text with the time limits, and how surely they are kept; "" without a limit."""
         every = [(self.max_ms, self.device), *((o.max_ms, o.device) for o in self.others)]
         limits = [(ms, device) for ms, device in every if ms is not None]
         if not limits:
@@ -123,9 +123,9 @@ class SearchResult(Result):
         return f" within {' and '.join(each)}{surely}"
 
     def within_words(self) -> str:
-        """The number of candidates that the limits leave to an evolutionary search, in words; else "".
+        """A text with the number of candidates within the limits; "" unless the search was evolutionary.
 
-        An estimate has two digits.
+        A number estimated from a sample has two digits.
         """
         if self.within is None or self.compared is None or self.method == EXHAUSTIVE:
             return ""
@@ -139,14 +139,14 @@ class SearchResult(Result):
 
     @property
     def unasked(self) -> int:
-        """The candidates within the limits that an evolutionary search did not score; 0 if not counted."""
+        """Number of candidates within the limits that the evolutionary search did not score, or 0."""
         are_counted = self.within and self.exact and self.compared == self.size
         if self.method != EVOLUTIONARY or not are_counted:
             return 0
         return max((self.within or 0) - self.scored - self.unscored, 0)
 
     def _outside(self) -> str:
-        """The number of networks on the front outside the measured range, in words."""
+        """A text with the number of networks on the front outside the measured range."""
         devices, words = [self.device, *(o.device for o in self.others)], ""
         for place, device in enumerate(devices):
             ranges = [(c, *c.others)[place].in_domain for c in self.front]

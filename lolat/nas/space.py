@@ -1,4 +1,4 @@
-"""A search space: positions with choices, and tables whose sum is the counts of any candidate.
+"""A search space: positions with choices, and tables whose sum gives the counts of any candidate.
 
 A candidate is a row of small integers, one for each position:
 
@@ -40,21 +40,21 @@ from lolat.units import as_number, plural, shortened
 CHUNK = 8192  # candidates worked on at a time, so that their columns stay in a core's cache
 MOST_APART = 2**20  # candidates of a space whose samples do not repeat
 RESERVED = frozenset(["arch", "batch_size", "latency_ms", "low_ms", "high_ms", "score"])
-"""Columns of tables with candidates that are no choices, even of a position of that name."""
+"""Columns in tables of candidates that never hold choices, even if a position has this name."""
 
 AnyCandidate = Sequence[int] | np.ndarray
 """The integers of a candidate: the index of a choice for each position."""
 
 
 class Codec(NamedTuple):
-    """Text of candidates: `parse` returns integers, InputError for other text; `write` is the inverse."""
+    """The text form of candidates: `parse` returns integers, or raises InputError; `write` reverses it."""
 
     parse: Callable[[str], AnyCandidate]
     write: Callable[[AnyCandidate], str]
 
 
 def dashes(sizes: Sequence[int]) -> Codec:
-    """The codec that writes integers below `sizes` with "-" between them: 0-3-1."""
+    """The codec for integers below `sizes` separated by "-": 0-3-1."""
 
     def parse(arch: str) -> list[int]:
         numbers = [int(n) if re.fullmatch("[0-9]{1,9}", n) else -1 for n in arch.strip().split("-")]
@@ -74,25 +74,25 @@ def dashes(sizes: Sequence[int]) -> Codec:
 
 @dataclass(frozen=True)
 class Position:
-    """A decision: its name, and the values to choose from; a candidate's integer is the value's index."""
+    """A position: its name, and the values to choose from; a candidate's integer is a value's index."""
 
     name: str
     choices: tuple[Any, ...]
 
     @property
     def column(self) -> str:
-        """The column of a table with its choices."""
+        """The name of the column with its choices in a table."""
         return column_name(self.name)
 
     @property
     def texts(self) -> list[str]:
-        """The choices as cells of a table."""
+        """The choices in the form of cells of a table."""
         return ["" if value is None else str(value) for value in map(_plain, self.choices)]
 
     def index(self, row: Row) -> int:
-        """The index of the choice in a row's column; InputError for none, or for several.
+        """The index of the choice in the row's cell; InputError unless exactly one choice fits.
 
-        The exact text comes first, then one in other case, or another form of the number.
+        The exact text is tried first, then the text ignoring case, or another form of the number.
         """
         text, fits = row[self.column], [list[int](), list[int]()]
         for number, (value, shown) in enumerate(zip(self.choices, self.texts, strict=True)):
@@ -115,11 +115,11 @@ class Space:
     """A search space: positions with choices, and the counts of each candidate.
 
     `fixed`: tables whose sum is a candidate's counts, unless a `decomposer` finds them. `build(values,
-    name)` makes the whole network of the chosen values. `codec`: the text of candidates; None: integers
-    with "-" between them. `prior(space)`: returns the prior for a fit to a few measured networks. `label`:
-    the name for people, such as "my_spaces:phone"; files have `name`.
+    name)`: makes the whole network for the chosen values. `codec`: the text form of candidates; None:
+    integers separated by "-". `prior(space)`: returns the prior for a fit to a few measured networks.
+    `label`: the name in messages, such as "my_spaces:phone"; files use `name`.
 
-    InputError if a position has no choices, or one twice.
+    InputError if a position has no choices, or the same choice twice.
     """
 
     name: str
@@ -158,7 +158,7 @@ class Space:
         codec: Codec | None = None,
         prior: Callable[[Space], list[Pieces]] | None = None,
     ) -> Space:
-        """Make a space of networks that are a chain of parts; each part depends on some positions."""
+        """Make a space of networks that are chains of parts; each part depends on some positions."""
         tables = []
         for part in parts:
             choices = [positions[p].choices for p in part.positions]
@@ -175,8 +175,8 @@ class Space:
     ) -> Space:
         """Make a space of the networks that `function` returns: Keras or PyTorch networks, or Graphs.
 
-        `choices`: the values of each keyword argument; `input_size`: as in `lolat.read`; `tolerance`: the
-        largest relative error of a summed count.
+        `choices`: keyword argument -> its values; `input_size`: as in `lolat.read`; `tolerance`: the
+        largest accepted relative error of a summed count.
 
         Networks are built when they are first needed, or by `prepare`. InputError if the function does not
         take the choices.
@@ -195,10 +195,10 @@ class Space:
         return space
 
     def prepare(self, progress: Progress | None = None) -> Decomposition | None:
-        """Build the networks that the tables need, once, and return which positions interact.
+        """Build the networks that the tables need, once, and return the positions that interact.
 
-        Returns None if no function makes the networks. InputError if the function fails, or if the
-        networks do not decompose; it names the positions.
+        Returns None for a space that was not made by `from_factory`. InputError if the function fails, or,
+        with the positions, if the networks do not decompose.
         """
         return self.decomposer.run(progress or Progress()) if self.decomposer else None
 
@@ -215,14 +215,15 @@ class Space:
 
     @property
     def size(self) -> int:
-        """Number of candidates; an int of any size."""
+        """Number of candidates, an int of any size."""
         return self.grid.size
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the choices and of counts: ACTS, INP, FLOPs and weights.
+        """A hash of the choices and of the counts ACTS, INP, FLOPs and weights.
 
-        The counts are those of the tables of a function's networks, or of the first and last candidate.
+        For a function's networks the counts of all tables are hashed, else those of the first and last
+        candidate.
         """
         choices = [(p.name, [_plain(value) for value in p.choices]) for p in self.positions]
         ends = [[0] * len(self.grid.sizes), [n - 1 for n in self.grid.sizes]]
@@ -241,7 +242,7 @@ class Space:
     def sample(self, count: int, seed: int | np.random.Generator = 0) -> np.ndarray:
         """(count, positions) integers of candidates, drawn uniformly.
 
-        None repeats if the space has `count` and at most MOST_APART; in a larger space few do.
+        In a space with `count` to MOST_APART candidates none repeats; in a larger space few do.
         """
         random = np.random.default_rng(seed)
         rows = self.grid.sample(count, random)
@@ -250,7 +251,7 @@ class Space:
         return rows
 
     def _apart(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """(n,) indices of candidates; those that repeat an earlier one are replaced by others."""
+        """(n,) indices of candidates, in which repetitions are replaced by other candidates."""
         indices = np.ravel_multi_index(tuple(rows.T.astype(np.int64)), self.grid.sizes)
         again = np.ones(len(indices), bool)
         again[np.unique(indices, return_index=True)[1]] = False
@@ -261,7 +262,7 @@ class Space:
     def parse(
         self, archs: Sequence[str], place: Callable[[int], str] = lambda i: f"network {i + 1}"
     ) -> np.ndarray:
-        """(n, positions) integers of candidates given as text; InputError names the first wrong one."""
+        """(n, positions) integers of candidates given as text; InputError names the first wrong text."""
         rows = np.empty((len(archs), len(self.positions)), np.int64)
         for index, arch in enumerate(archs):
             try:
@@ -273,10 +274,10 @@ class Space:
     def read_table(
         self, path: AnyPath, others: Sequence[str] = (), rows: str | None = None, named: str = ""
     ) -> Table:
-        """Read a CSV table with the column arch and `others`; errors as of `lolat.io.tables.read_table`.
+        """Read a CSV table with the columns arch and `others`; errors as in `lolat.io.tables.read_table`.
 
-        `named`: these columns, for messages. Instead of arch it may have a column of choices for each
-        position; then arch is added.
+        `named`: names of these columns, for messages. Instead of arch the table may have a column of
+        choices for each position; the column arch is then added.
         """
         expected = f"expected a CSV table with the columns {named or ','.join(['arch', *others])}"
         table = read_table(os.fspath(path), others, expected, rows)
@@ -297,10 +298,10 @@ class Space:
         )
 
     def parse_table(self, table: Table) -> np.ndarray:
-        """(n, positions) integers of a table's column arch; InputError names the line of a wrong one.
+        """(n, positions) integers from a table's column arch; InputError names the line of a wrong cell.
 
-        Wrong is also one whose columns of choices, if all are there, say another candidate: the table was
-        written when the choices had another order.
+        A cell is also wrong if the row's columns of choices, if all are there, give another candidate: the
+        table was written when the choices had another order.
         """
         rows = self.parse([row["arch"] for row in table], lambda i: table.row(i).where)
         others = [(n, p) for n, p in enumerate(self.positions) if p.column not in RESERVED]
@@ -321,12 +322,12 @@ class Space:
         return self._codec.write(candidate)
 
     def values(self, candidate: AnyCandidate) -> dict[str, Any]:
-        """A candidate's choices: name of the position -> value. InputError if it is no candidate."""
+        """A candidate's choices: name of the position -> value; InputError if it is not a candidate."""
         row = self.grid.checked(np.asarray(candidate)[None])[0]
         return {p.name: p.choices[c] for p, c in zip(self.positions, row, strict=True)}
 
     def named(self, candidate: AnyCandidate) -> dict[str, Any]:
-        """`values` for JSON: numbers and text, and the names of other values."""
+        """`values` for JSON: numbers and texts as they are, other values by name."""
         return {name: _plain(value) for name, value in self.values(candidate).items()}
 
     def assumptions(self) -> list[Pieces]:
@@ -334,7 +335,7 @@ class Space:
         return self.prior(self) if self.prior else pieces_of_tables(self.name, self.tables)
 
     def network(self, candidate: AnyCandidate, name: str = "") -> Graph:
-        """A candidate's whole network; InputError if it is no candidate."""
+        """A candidate's whole network; InputError if it is not a candidate."""
         chosen = tuple(self.values(candidate).values())
         if self.decomposer:
             return self.decomposer.networks.graph(tuple(map(int, candidate)))
@@ -350,7 +351,7 @@ class Space:
 
 
 def _plain(value: Any) -> Any:
-    """A choice for JSON: a number, a text or None as it is, else its name."""
+    """A choice for JSON: a number, a text or None as it is, any other value by name."""
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, int | str):
         return value

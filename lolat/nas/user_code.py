@@ -19,7 +19,7 @@ from lolat.units import user_line
 
 
 def find_space(spec: str | Space) -> Space:
-    """The space of a name in `SPACES`, or of `package.module:callable`; InputError without one."""
+    """Find a space by a name in `SPACES` or by `package.module:callable`; InputError if there is none."""
     if isinstance(spec, Space):
         return spec
     if spec in SPACES:
@@ -43,7 +43,7 @@ def find_space(spec: str | Space) -> Space:
 
 
 def check_order(space: str | Space, model: AnyPath | Device) -> None:
-    """InputError if the space and the device are given in each other's place, or several devices."""
+    """Raise InputError if the space and the device are swapped, or several devices are given."""
     if not isinstance(model, str):
         return
     if "," in model and not os.path.exists(model):
@@ -59,12 +59,12 @@ def check_order(space: str | Space, model: AnyPath | Device) -> None:
 
 
 def looks_like_space(name: str) -> bool:
-    """True if this is a known space, or may be a function that returns one."""
+    """True if a name is a known space's, or may be that of a function that returns a space."""
     return name in SPACES or is_function(name)
 
 
 def space_and_device(space: str | Space, model: AnyPath | Device) -> tuple[Space, Device]:
-    """A space as of `find_space`, and the device that a file or the name of a profile has."""
+    """(space by `find_space`, device by the file or the name of its profile)."""
     check_order(space, model)
     device = model if isinstance(model, Device) else Device.load(model)
     return find_space(space), device
@@ -80,7 +80,7 @@ def user_object(spec: str, argument: str, expected: str) -> Any:
 
 @contextlib.contextmanager
 def user_code(action: str, expected: str) -> Iterator[None]:
-    """Run the user's code: its prints go to stderr, its exceptions become an InputError."""
+    """A context for the user's code: its prints go to stderr, its exceptions become an InputError."""
     with quietly():
         try:
             yield

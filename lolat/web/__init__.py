@@ -1,1 +1,1 @@
-"""The calculator page: a form in the browser, answered by a server that listens on this machine alone."""
+"""The calculator page: a form in the browser, answered by a server that only listens on this machine."""

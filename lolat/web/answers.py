@@ -1,4 +1,4 @@
-"""The answers of the tabs for their templates: a card for each device, and comparisons of devices."""
+"""Makes the answers of the tabs for the templates: a card for each device, and comparisons of devices."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ from lolat.web.fields import COMPARING, MODE
 from lolat.web.form import Form
 
 Values = dict[str, Any]
-"""The values of a form, by the names of its fields."""
+"""Field name -> value, for the fields of a form."""
 BEYOND = "not within the limits"
 ROUNDED = 5e-4
-"""A share that is written as 0.0 %."""
+"""Shares up to this are written as 0.0 %."""
 
 
 def card(
     form: Form, question: Values, device: ListedDevice, subject: Any, at_size: AtSize | None
 ) -> Card:
-    """The answer of a tab for one device. LolatError if there is none."""
+    """The answer of a tab for one device; LolatError if the device has no answer."""
     if form.view == "llm":
         return _llm(form, question, device, subject)
     training = dict.fromkeys(("training", "decoder"), _training)
@@ -92,20 +92,20 @@ def card(
 
 
 def _command(name: str, form: Form, device: ListedDevice, *more: str) -> str:
-    """The command line that gives the same figures, for a POSIX shell."""
+    """The command line, for a POSIX shell, that gives the same figures as the page."""
     but = "host_us" if form.has_host and not device.model.has_host else ""
     return join(["lolat", name, device.argument, form.network(), *form.options(but), *more])
 
 
 def _mode(question: Values) -> Values:
-    """The execution mode asked for."""
+    """The fields of the execution mode that are set."""
     return {field.name: question[field.name] for field in MODE}
 
 
 def model_as_asked(form: Form, device: ListedDevice, question: Values) -> Model:
-    """The device's profile in the execution mode asked for; "fastest" keeps its own precision.
+    """The device's profile in the requested execution mode; "fastest" keeps the profile's own precision.
 
-    A launch overhead applies to the devices that have a host, if any has one.
+    A launch overhead is ignored for devices without a host, if another device has a host.
     """
     asked = LatencyQuestion(**_mode(question))
     return (
@@ -114,7 +114,7 @@ def model_as_asked(form: Form, device: ListedDevice, question: Values) -> Model:
 
 
 def latencies(form: Form, question: Values, device: ListedDevice, graph: Graph) -> Any:
-    """The prediction of a device for each batch size."""
+    """The card with a device's prediction for each batch size."""
     asked = LatencyQuestion(question["batch_size"], **_mode(question))
     return ask(graph, asked, [model_as_asked(form, device, question)])
 
@@ -131,9 +131,9 @@ def _latency(
 
 
 def show_largest(form: Form, cards: Sequence[LatencyCard]) -> list[LatencyCard]:
-    """The cards of latencies with the prediction, title and report of one batch size.
+    """The cards of latencies, set to show the prediction, title and report of one batch size.
 
-    It is the largest that fits on most of the devices: a small one is often bound by the host alone.
+    This is the largest batch size that fits on the most devices: small batches are often host-bound.
     """
     of_size = zip(*(c.predictions for c in cards), strict=True)
     shown = max(of_size, key=lambda of: (sum(p.fits is not False for p in of), of[0].batch_size))
@@ -174,7 +174,7 @@ def _budget(
 
 
 def _budgets_beside(cards: Sequence[BudgetCard]) -> SideBySide | None:
-    """A table of the largest answer of each device, the first the largest; None for fewer than two."""
+    """A table with the answer of each device, the largest first; None for fewer than two devices."""
     found = {card.name: card.answer for card in cards if card.answer}
     if len(found) < 2:
         return None
@@ -190,7 +190,7 @@ def _budgets_beside(cards: Sequence[BudgetCard]) -> SideBySide | None:
 
 
 def _training_question(form: Form, question: Values) -> dict[str, Any]:
-    """The arguments of `Model.cost`."""
+    """The arguments of `Model.cost` that the form sets."""
     asked = {field.name: question[field.name] for field in form.own_fields}
     return asked | {"input_size": question["sequence_length"] if form.subject.is_decoder else None}
 
@@ -237,7 +237,7 @@ def _training(
 
 
 def _title_or_refusal(form: Form, cost: Cost | Costs, title: str) -> tuple[str, list[str]]:
-    """`title` and no words; if no option fits or keeps the limits, a title that says so, and why."""
+    """(`title`, []); if no option fits or keeps the limits, (a title that says so, [the reason])."""
     try:
         if isinstance(cost, Costs):
             check_room(cost)
@@ -250,10 +250,9 @@ def _title_or_refusal(form: Form, cost: Cost | Costs, title: str) -> tuple[str, 
 def beside(
     form: Form, question: Values, cards: Sequence[Card], left_out: Mapping[str, str]
 ) -> SideBySide | None:
-    """Several devices of What fits, a training or serving beside each other.
+    """Compare several devices side by side, for the tabs What fits, training and serving.
 
-    None for other tabs, and for fewer than two devices.
-    `left_out`: reasons why other devices are not asked.
+    None for other tabs, and for fewer than two devices. `left_out`: device -> reason why it was not asked.
     """
     if form.view == "budget":
         return _budgets_beside([card for card in cards if isinstance(card, BudgetCard)])
@@ -269,7 +268,7 @@ def beside(
 
 
 def trained_on_all(form: Form, question: Values, trained: Any) -> SideBySide:
-    """The trainings on all devices, and on the user's own, as a table. LolatError if there is none."""
+    """Compare training on all devices and the user's own as a table; LolatError if none can answer."""
     asked = _training_question(form, question)
     on = ALL, *(device.argument for device in form.beside_all)
     costs = compare(trained, asked.pop("batch_size"), on, **asked)
@@ -280,7 +279,7 @@ def trained_on_all(form: Form, question: Values, trained: Any) -> SideBySide:
 
 
 def _as_listed(form: Form, costs: Costs) -> Costs:
-    """The trainings with each device named as in the list."""
+    """The costs of training, with each device named as in the page's list."""
     keys = {device.model.label: key for key, device in form.every.items()}
 
     def named(of: Any) -> Any:
@@ -304,7 +303,7 @@ def _costs(form: Form, costs: Costs, on: str) -> SideBySide:
 
 
 def _several(form: Form, costs: Costs, caption: str) -> SideBySide:
-    """Several trainings as a comparison without its command."""
+    """A comparison of several trainings, without its command line."""
     said, table, bests, after = costs_parts(costs)
     row, is_one = best_row(costs), len({cost.device for cost in costs.answers}) == 1
     title = ""
@@ -325,7 +324,7 @@ def _several(form: Form, costs: Costs, caption: str) -> SideBySide:
 
 
 def _below(no: Sequence[str], said: Sequence[Sentence]) -> list[Sentence]:
-    """The sentences below a headline, which is the first choice of `said`, or that there is `no` answer."""
+    """The sentences below a headline. The headline is the first choice in `said`, or the refusal `no`."""
     best = None if no else next((one for one in said if one.head), None)
     told = (one.below_headline if one is best else [one] for one in said)
     return [*map(Sentence, no), *chain(*told)]
@@ -335,7 +334,7 @@ def _below(no: Sequence[str], said: Sequence[Sentence]) -> list[Sentence]:
 
 
 def _given(form: Form, question: Values) -> dict[str, Any]:
-    """The arguments of `Model.llm`."""
+    """The arguments of `Model.llm` that the form sets."""
     given = {field.name: question[field.name] for field in form.own_fields}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -381,7 +380,7 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
 
 
 def _on_page(table: ReportTable) -> ReportTable:
-    """The rows of one device for a card: under a rate the price of tokens is below that of a month."""
+    """The rows of one device for a card; under a rate the price of tokens is below the price of a month."""
     if table.rows[0].request_rate is None:
         return table
     columns = [replace(c, page="below") if c.head == PRICE else c for c in table.columns]
@@ -389,7 +388,7 @@ def _on_page(table: ReportTable) -> ReportTable:
 
 
 def _parts(row: ServingConfig) -> list[tuple[int, str, float]]:
-    """(color, words, share) of each part of a token's time; the last is all small parts together."""
+    """(color, name, share) for each part of a token's time; the last entry sums all small parts."""
     parts = [(BREAKDOWN.index(name), words, share) for name, words, share in breakdown(row)]
     rest = 1.0 - sum(share for *_, share in parts)
     has_rest = parts and rest > ROUNDED
@@ -397,7 +396,7 @@ def _parts(row: ServingConfig) -> list[tuple[int, str, float]]:
 
 
 def _token_words(row: ServingConfig, at: int | None) -> str:
-    """The time of a token under a load, in words."""
+    """A clause with the time per token under a load."""
     words = f"{milliseconds(row.token_times(at).token.ms)} a token{'' if at is None else f' at P{at}'}, "
     return words + row.load_words + ", waits for memory" * (not row.fits)
 
@@ -405,7 +404,7 @@ def _token_words(row: ServingConfig, at: int | None) -> str:
 def _served_beside(
     form: Form, question: Values, cards: Sequence[ServingCard], left_out: Mapping[str, str]
 ) -> SideBySide:
-    """The best rows of several devices under one load as a table, the cheapest first, as are the cards."""
+    """Compare the best rows of several devices under one load; table and cards have the cheapest first."""
     found = {c.device.key: c.answer for c in cards if c.answer and c.is_compared}
     asked = ServingQuestion(**_given(form, question))
     several = side_by_side(found, asked, left_out)
@@ -438,7 +437,7 @@ def _served_beside(
 
 
 def unlike_remark(form: Form, question: Values, cards: Sequence[Card]) -> str:
-    """The remark on devices that answer in precisions or launches that differ; "" without them."""
+    """The remark that devices answer in different precisions or launches; "" if they do not."""
     precision, launch = (form.fields.get(name) for name in ("precision", "launch"))
     if form.subject.is_decoder or precision is None or launch is None:
         return ""

@@ -1,4 +1,4 @@
-"""The answer of a page as its templates read it: cards of devices, comparisons, the chart."""
+"""The data that the page's templates read: cards of devices, comparisons, the chart."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from lolat.web.devices import ListedDevice
 class Card:
     """The answer of one device.
 
-    `name`: the device's; `known`: the profile that answers; `title`: in large letters, `then` below it;
-    `bests`: in its place (title, load or aim); `facts`: (name, words) of the row in the last
-    title; `sentences` and `lines` stand before the `table`, which is HTML, and the `legend` of its marks;
-    `after` and `remarks`, folded if there are many, stand behind it.
+    `name`: the device's name; `known`: the profile that answers; `title`: the headline in large letters,
+    with `then` below it; `bests`: several headlines in place of one, as (title, load or aim); `facts`:
+    (name, text) of the row in the last headline. `sentences` and `lines` come before the `table` (HTML) and
+    the `legend` of its marks; `after` and `remarks`, folded if there are many, follow the table.
     """
 
     device: ListedDevice
@@ -40,12 +40,12 @@ class Card:
     after: Sequence[str] = ()
     remarks: Sequence[str] = ()
     parts: Sequence[tuple[int, str, float]] = ()
-    """(color, words, share) of each part of a token's time."""
+    """(color, name, share) for each part of a token's time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyCard(Card):
-    """The predictions for each batch size; the one that is `shown`, and the address of its `report`."""
+    """The predictions for each batch size; `shown`: the one in the title; `report`: its page's address."""
 
     predictions: Sequence[Prediction]
     shown: Prediction
@@ -54,23 +54,23 @@ class LatencyCard(Card):
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetCard(Card):
-    """The largest width, input or batch within a time; `answer`: None where nothing fits."""
+    """The largest width, input or batch within a time; `answer`: None if nothing fits."""
 
     answer: BudgetAnswer | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCard(Card):
-    """The cost of a training."""
+    """The cost of training."""
 
     cost: Cost | Costs
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServingCard(Card):
-    """A served language model: the `row` in the title, its `load` in words, `loads` for the chart.
+    """A served language model: the `row` in the title, its `load` as text, `loads` with the chart's rows.
 
-    `answer`: None where no row keeps the limits.
+    `answer`: None if no row keeps the limits.
     """
 
     row: ServingConfig
@@ -80,17 +80,17 @@ class ServingCard(Card):
 
     @property
     def is_compared(self) -> bool:
-        """True if a row of the answer can stand beside those of other devices."""
+        """True if the answer has a row to compare with rows of other devices."""
         return self.answer is not None and bool(self.answer.compared)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
-    """Several answers of What fits, trainings or served models beside each other.
+    """A comparison of several devices on the tabs What fits, training or serving.
 
-    `about`: the question; `bests`: (title, name) of the best under each load; `sentences` stand before the
-    `table`, which is HTML, the `legend` of its marks, `lines` and `notes` behind it; `cards`: the devices'
-    cards, the best first.
+    `about`: the question; `bests`: (title, name) of the best device under each load. `sentences` come
+    before the `table` (HTML); the `legend` of its marks, `lines` and `notes` follow it. `cards`: the
+    devices' cards, the best first.
     """
 
     about: str = ""
@@ -109,7 +109,7 @@ class SideBySide:
 class LatencyGroup:
     """The devices at one batch size.
 
-    `lines`: (number, card, prediction), the fastest first, those without room last.
+    `lines`: (number, card, prediction), the fastest first; predictions that do not fit into memory last.
     """
 
     batch_size: int
@@ -118,12 +118,12 @@ class LatencyGroup:
 
 @dataclass(frozen=True)
 class LatencyComparison:
-    """Devices beside each other at each batch size.
+    """A comparison of devices at each batch size.
 
-    `longest`: the longest time of all intervals, in ms; `best`: the card of the fastest at the batch size
-    that is shown, None if that is not decided; `sentences`: on assumed hosts, the fastest and the cheapest;
-    `others`: those of other execution modes, which are folded; `marks`: meanings of the words
-    behind the devices; `has_prices`: True if there is a price.
+    `longest`: the largest upper end of all intervals in ms; `best`: the card of the fastest device at the
+    shown batch size, None if it is not certain; `sentences`: on assumed hosts, the fastest and the
+    cheapest; `others`: the same for other execution modes, folded; `marks`: explanations of the marks after
+    the devices; `has_prices`: True if any device has a price.
     """
 
     groups: Sequence[LatencyGroup]
@@ -138,7 +138,7 @@ class LatencyComparison:
 
 @dataclass(frozen=True)
 class BlockLine:
-    """A block: (ms, share) on each device; `most`: what most of its time is, of a single device."""
+    """A block; `cells`: (ms, share) on each device; `most`: the largest part of its time, of one device."""
 
     name: str
     summary: str
@@ -148,7 +148,7 @@ class BlockLine:
 
 @dataclass(frozen=True)
 class BlockTable:
-    """The blocks; `longest`: the largest share of one; a sentence on the bottlenecks of each device."""
+    """A row for each block; `longest`: the largest share of any; `sentences`: each device's bottlenecks."""
 
     rows: Sequence[BlockLine]
     longest: float
@@ -157,13 +157,13 @@ class BlockTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """All loads by tokens/s of a request and of a GPU, in a square of 1 x 1; a place is [x, y] in it.
+    """All loads by tokens/s per request and tokens/s per GPU, in a unit square; a place is [x, y].
 
-    `crowded`: why nothing is drawn, else "". `dots`: place, color, words; `colors`: words of each color,
-    which is a device's or, of one device, that of a split on GPUs; `front`: places of those that no other
-    one beats in both; `rings`: places of the chosen rows; `words`: (x, y, name) of these, each at a height
-    of its own; `limit`: (x, words) of the fewest tokens/s of a request, None without or outside; `ticks`:
-    (label, place) on both axes; `table`: the configurations on the front, as HTML.
+    `crowded`: the reason why nothing is drawn, or "". `dots`: (place, color, text); `colors`: the name of
+    each color: a device, or for a single device a number of GPUs; `front`: places of the Pareto front;
+    `rings`: places of the chosen rows; `words`: (x, y, name) of the chosen rows' labels, without overlaps;
+    `limit`: (x, text) for the fewest tokens/s per request, None without a limit or outside; `ticks`:
+    (label, position) on both axes; `table`: the configurations on the front, as HTML.
     """
 
     crowded: str = ""
@@ -179,10 +179,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class PageAnswer:
-    """The answer of a page.
+    """The answer of a page to a question.
 
-    `failed`: devices without an answer, and why; `briefs`: (title, name) of the best; `differ`: a
-    remark on precisions or launches that differ; `is_file`: True if a file was sent.
+    `failed`: (device without an answer, reason); `briefs`: (title, name) of the best devices; `differ`: a
+    remark on different precisions or launches; `is_file`: True if a file was uploaded.
     """
 
     subject: Any

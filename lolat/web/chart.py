@@ -1,4 +1,4 @@
-"""The chart of a served language model: many loads, by a request's speed and by a GPU's."""
+"""The chart of a served language model: many loads, by tokens/s per request and tokens/s per GPU."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from lolat.web.cards import Card, Chart, ServingCard
 from lolat.web.form import Form
 
 LOADS = tuple(round(2 ** (n / 2)) for n in (0, *range(2, 21)))
-"""Concurrent requests of the chart."""
+"""The numbers of concurrent requests in the chart."""
 LINE = 0.06
-"""The least distance of the words in it."""
+"""The smallest vertical distance of labels in the chart, as a share of its height."""
 MOST_DRAWN = 4
-"""The most devices in the chart: more of them are hard to read and take long."""
+"""The largest number of devices in a chart: more are hard to read and slow to compute."""
 NO_LIMITS = dict.fromkeys(
     ("max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "gpus", "percentile", "sure")
 )
@@ -35,7 +35,7 @@ def is_crowded(form: Form) -> bool:
 def loads_of(
     model: Model, decoder: Decoder, asked: dict[str, Any], answer: ServingAnswer
 ) -> list[ServingConfig]:
-    """Rows of many loads, on each number of GPUs asked for, else on each that holds the model."""
+    """Rows for many loads, on the requested numbers of GPUs, or on all numbers that hold the model."""
     free = asked | NO_LIMITS | {"request_rate": (), "arrivals": None}
     if isinstance(trace := asked.get("arrivals"), Trace):
         tokens = map(round, trace.mean_tokens)
@@ -49,7 +49,10 @@ def loads_of(
 
 
 def chart(form: Form, question: Mapping[str, Any], cards: Sequence[Card]) -> Chart | None:
-    """The chart of all loads and numbers of GPUs; None if nothing is served, without dots of too many."""
+    """The chart of all loads and numbers of GPUs; None if nothing is served.
+
+    For too many devices it has no dots.
+    """
     if form.view == "llm" and is_crowded(form):
         return Chart(
             crowded=f"More than {MOST_DRAWN} devices are not drawn in one chart: choose fewer."
@@ -105,7 +108,7 @@ def chart(form: Form, question: Mapping[str, Any], cards: Sequence[Card]) -> Cha
 
 
 def _on_the_line(loads: Sequence[tuple[str, ServingConfig]]) -> str:
-    """A table of the configurations that no other one beats."""
+    """A table, as HTML, of the configurations on the Pareto front."""
     splits = {row.expert_parallel for _, row in loads} != {1}
     columns = [
         Column("device", lambda load: plain(load[0]), is_text=True),

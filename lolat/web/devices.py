@@ -1,4 +1,4 @@
-"""The devices that the page offers: those named when the server starts, local and bundled ones."""
+"""The devices that the page offers: named when the server starts, local and bundled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TO_ADD = f'not in "{ALL_OF_THEM}", {ONE_FORM}: "{OTHER}"'
 
 @dataclass(frozen=True)
 class ListedDevice:
-    """A device in the list; `key`: its name in links; `is_own`: named at the start or learned here."""
+    """A device in the page's list. `key`: its name in links; `is_own`: named at start or learned here."""
 
     key: str
     path: Path
@@ -39,25 +39,25 @@ class ListedDevice:
 
     @property
     def name(self) -> str:
-        """The device and the times that its profile is from, as `known_as`."""
+        """The device and the source of its times, by `known_as`."""
         return known_as(self.key, self.model)
 
     @property
     def short(self) -> str:
-        """The device without the source of its times, unless that is what is known of it."""
+        """The product name of a timed device; for other devices, `name`."""
         product = plain(self.model.file.product)
         is_timed = self.name.startswith(product) and not self.model.file.llm
         return product if is_timed else self.name
 
     def answered_by(self, model: Device) -> str:
-        """The device that answers for this one; the name of its profile in front, if that is another."""
+        """A text on the profile that answers for this device, with its name if it is another one."""
         known = known_as(self.key, model)
         return known if model.profile == self.model.profile else f"{plain(model.profile)}: {known}"
 
     def answers(self, of_decoders: bool) -> bool:
-        """True if a tab of language models, or one of networks, offers the device.
+        """True if the device is offered on tabs of language models (`of_decoders`) or else of networks.
 
-        No tab offers a device of single layers.
+        No tab offers a profile that only knows single layers.
         """
         known = self.model.file.answers_for
         if of_decoders:
@@ -66,14 +66,14 @@ class ListedDevice:
 
     @property
     def argument(self) -> str:
-        """MODEL of a command in the server's working directory."""
+        """The argument MODEL of a command that runs in the server's working directory."""
         return argument_of(self.path)
 
 
 def known_as(key: str, model: Device) -> str:
-    """The device of a profile and the source of its times; "" if `key` says that.
+    """A profile's device and the source of its times, as text; "" if `key` already says both.
 
-    For a profile of language models, the framework in place of the source.
+    For a profile of language models the serving framework takes the place of the source.
     """
     file = model.file
     if (served := file.served_on) and not file.has_latencies:
@@ -85,7 +85,7 @@ def known_as(key: str, model: Device) -> str:
 
 
 def argument_of(path: Path) -> str:
-    """A profile as an argument: its name, or else its path."""
+    """A profile as an argument of a command: its name if it has one, else its path."""
     with contextlib.suppress(LolatError, OSError):
         if find_model(path.stem).resolve() == path:
             return path.stem
@@ -93,10 +93,10 @@ def argument_of(path: Path) -> str:
 
 
 def devices(named: Sequence[Path] = ()) -> dict[str, ListedDevice]:
-    """The devices by their keys: named, local, bundled. InputError if a folder cannot be read.
+    """Key -> device, for named, local and bundled devices. InputError if a folder cannot be read.
 
-    The page knows keys alone and cannot name a file. A file that is no device's is left out. A named GPU
-    without a file of its own, known by another form or its data sheet, is a path of its name alone.
+    A page only sends keys and cannot name a file. A file that is not a profile is left out. A named GPU
+    without a profile file, known by another form or by its data sheet, has its name as its path.
     """
     is_own = dict.fromkeys((path.resolve() if path.exists() else path for path in named), True)
     for _, path, origin in places.list_models():
@@ -112,7 +112,7 @@ def devices(named: Sequence[Path] = ()) -> dict[str, ListedDevice]:
 
 
 def every_device(others: Iterable[ListedDevice]) -> tuple[list[ListedDevice], dict[str, str]]:
-    """(the devices of `lolat llm all`, and `others`; name -> reason why more are not among them)."""
+    """(the devices of `lolat llm all` and `others`, {name: reason} of left-out devices)."""
     models, left_out = serving_models(ALL)
     found = {model.profile: _of_name(model) for model in models.values()} | {
         d.key: d for d in others
@@ -121,18 +121,19 @@ def every_device(others: Iterable[ListedDevice]) -> tuple[list[ListedDevice], di
 
 
 def on_page(left_out: Mapping[str, str]) -> dict[str, str]:
-    """The reasons why a command's `all` leaves devices out, in words of the page."""
+    """Device -> reason why "all" leaves it out, reworded for the page."""
     return {name: TO_ADD if topic(why) == NOT_ALL else why for name, why in left_out.items()}
 
 
 def _of_name(model: Model) -> ListedDevice:
-    """A device that a command opens by its name."""
+    """A listed device for a profile that a command opens by its name."""
     return ListedDevice(model.profile, Path(model.source or model.profile), False, model)
 
 
 def of_each_gpu(listed: Mapping[str, ListedDevice]) -> dict[str, str]:
-    """Key -> key of the device that stands for its GPU: the one of the usual framework, if there is
-    one. The user's own devices stand for themselves.
+    """Key -> key of the device that represents its GPU, of the default framework if there is one.
+
+    The user's own devices represent themselves.
     """
     best: dict[str, str] = {}
     for key in sorted(listed, key=lambda key: not key.endswith(DEFAULT_FRAMEWORK)):
@@ -144,9 +145,8 @@ def of_each_gpu(listed: Mapping[str, ListedDevice]) -> dict[str, str]:
 def keys_of(name: str, listed: dict[str, ListedDevice], view: str) -> list[str]:
     """The keys of the devices that a name stands for, ignoring case.
 
-    A GPU's name stands for what it does in a command of the tab's question; a GPU known by its data
-    sheet alone is put into the list. Any other name is returned as it is, and never asked for, as it
-    could be that of a file.
+    A GPU's name stands for the same profiles as in the command of this tab; they are added to the list if
+    necessary. Any other name is returned unchanged and never loaded, because it could name a file.
     """
     by_case = {key.casefold(): key for key in listed}
     if name not in listed and name.casefold() not in by_case and is_card(name):
@@ -163,7 +163,7 @@ def keys_of(name: str, listed: dict[str, ListedDevice], view: str) -> list[str]:
 def unlisted(
     names: Iterable[str], every: Mapping[str, ListedDevice], listed: Mapping[str, ListedDevice]
 ) -> str:
-    """The reasons why devices are not `listed` in a tab; `every`: the devices of all tabs."""
+    """A message why devices are not `listed` in a tab; `every`: the devices of all tabs."""
     # Without its mode a profile's name is that of its GPU.
     gpus = (gpu for known in listed if is_card(gpu := known.rpartition("-")[0]))
     near, whys = {n.casefold(): n for n in (*listed, *gpus, *device_names())}, list[str]()
@@ -176,11 +176,11 @@ def unlisted(
 
 
 def _changed_ns(path: Path) -> int:
-    """The time at which a device's file was changed, in ns; 0 for a GPU without one."""
+    """The modification time of a device's file in ns; 0 for a GPU without a file."""
     return path.stat().st_mtime_ns if path.is_absolute() else 0
 
 
 @lru_cache(maxsize=256)
 def _loaded(argument: str, changed_ns: int) -> Model:
-    """A device, read again when its file has changed; its remarks name it as a command does."""
+    """Load a device's profile, again if its file has changed; its remarks name it as a command does."""
     return load(argument)

@@ -1,4 +1,4 @@
-"""The fields of each tab of the page, named as the arguments of the Python calls."""
+"""The fields of each tab of the page, named like the arguments of the Python calls."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from lolat.web.values import EVERY, batch_on_each, language_model, numbers, spec
 class Field:
     """A field of the form.
 
-    `default`: the text shown at first. `may_be_empty`: True if the user may clear it. `most`: the largest
-    count of numbers or choices. `choices`: value -> label, of a list. `parse`: reads a text that is no
-    number. `may_be_sent`: True if a file may be sent in place of a choice.
+    `default`: the initial text. `may_be_empty`: True if the user may clear it. `most`: the largest number
+    of values. `choices`: value -> label, for a list of choices. `parse`: parses a text that is not a
+    number. `may_be_sent`: True if a file may be uploaded in place of a choice.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Field:
     may_be_sent: bool = False
 
     def value(self, text: str) -> Any:
-        """Parse a text. InputError if it has no value or is none of `choices`."""
+        """The value of a text; InputError if it cannot be parsed or is not among `choices`."""
         if self.may_be_sent and text.startswith(UPLOAD):
             return text
         words = re.split(r"\s*,\s*", text) if self.most > 1 else [text]
@@ -64,7 +64,7 @@ class Field:
         return tuple(words) if words[1:] else text or None
 
     def word(self, text: str) -> str:
-        """The value of a text as in an option of a command; "" if it is empty."""
+        """The value of a text in the form of a command's option; "" if it is empty."""
         value = self.value(text)
         is_empty = value in (None, "") or value is False
         values = value if isinstance(value, tuple) else () if is_empty else (value,)
@@ -73,10 +73,11 @@ class Field:
 
 @dataclass(frozen=True)
 class Subject:
-    """The subject of a tab's question; the first of `fields` holds its name, or that of a sent file.
+    """The subject of a tab's question: a network or a language model.
 
-    `names`: known names; `endings`, `most_bytes`: of a file that can be sent; `hint`: how the file is used;
-    `command`: the command for a larger file; `folded`: what is folded away below the name.
+    `fields`: the first one holds the name of the subject or of an uploaded file; `names`: known names;
+    `endings`, `most_bytes`: limits of an uploaded file; `hint`: how the file is used; `command`: the
+    command for a larger file; `folded`: the title of the folded fields below the name.
     """
 
     legend: str
@@ -95,7 +96,7 @@ class Subject:
 
     @property
     def is_decoder(self) -> bool:
-        """True if it is a language model."""
+        """True if the subject is a language model."""
         return self.named.name == "config"
 
 
@@ -109,7 +110,7 @@ OF_NETWORK = Subject("Network", (
    "run. The server keeps the file in memory until it ends.",
    "lolat predict MODEL FILE", "Your own file, or another size",
 )  # fmt: skip
-"""ONNX files hold the weights, which are of no use here."""
+"""The network of a question. The limit for files is large because ONNX files hold unused weights."""
 _CONFIG = Field("config", "Language model", "qwen3-32b", "type to search the known ones",
                 parse=language_model)  # fmt: skip
 OF_LANGUAGE_MODEL = Subject(
@@ -128,9 +129,9 @@ OF_TRAINED = replace(
 
 @dataclass(frozen=True)
 class Tab:
-    """A tab: its title, its own fields, and the subject of its question.
+    """A tab: its title, its fields, and the subject of its question.
 
-    `first`: the number of fields that are seen; the others are folded away.
+    `first`: the number of visible fields; the others are folded.
     """
 
     title: str
@@ -140,17 +141,17 @@ class Tab:
 
     @property
     def every(self) -> dict[str, Field]:
-        """All fields by name, the subject's first."""
+        """Field name -> field, the subject's fields first."""
         return {f.name: f for f in (*self.subject.fields, *self.fields)}
 
 
 def _of(choices: Iterable[str], first: str = "") -> dict[str, str]:
-    """Choices of a field, each with itself as the label; `first`: the label of the empty choice."""
+    """Choices of a field, each labeled with itself; `first`: the label of the empty choice."""
     return ({"": first} if first else {}) | {choice: choice for choice in choices}
 
 
 def _words(name: str, first: str = "") -> dict[str, str]:
-    """The choices of a parameter; `first`: the label of the empty one."""
+    """The choices of a parameter; `first`: the label of the empty choice."""
     return _of(EVERY[name].choices, first)
 
 
@@ -284,16 +285,16 @@ TABS = {
               "empty: as many as one machine has; for a rate as many as it needs"),
     ), OF_LANGUAGE_MODEL),
 }  # fmt: skip
-"""Each tab by its view."""
+"""View, as in the address of the page -> tab."""
 COMPARING = frozenset(["training", "decoder", "llm"])
-"""Tabs with a box that compares all devices, as `all` does in a command."""
+"""Tabs with a checkbox that compares all devices, as `all` does in a command."""
 EXAMPLES = ("rtx-3090-amp", "rtx-4090-amp", "h100-vllm")
-"""Bundled devices that are ticked at first if no device was named or learned here: two GPUs, on which the
-network that is asked first was timed, and one that serves language models."""
+"""Bundled devices that are ticked initially if no device was named or learned here: two GPUs on which the
+default network was timed, and one that serves language models."""
 
 
 def _key(field: Field) -> str:
-    """The key of a field in links; tabs with the same field share the key, and so its text."""
+    """The key of a field in links. Tabs with an equal field share its key, and so its text."""
     view = next(view for view, tab in TABS.items() if tab.every.get(field.name) == field)
     return f"{view}.{field.name}"
 

@@ -1,4 +1,4 @@
-"""The page's form: its texts, the question that they ask, the link that asks it again."""
+"""The page's form: its texts, the question that they ask, and the link that asks it again."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lolat.web.values import EVERY
 
 
 class Form:
-    """The fields as they were typed; `errors`: field -> what is expected."""
+    """The texts of the fields as typed. `errors`: field -> message."""
 
     other, all_of_them = OTHER, ALL_OF_THEM
 
     def __init__(
         self, query: Iterable[tuple[str, str]], devices: Mapping[str, ListedDevice]
     ) -> None:
-        """`query`: (name, text), of which the first of a name counts; `devices`: key -> device."""
+        """`query`: (name, text) pairs, of which the first of each name counts; `devices`: key -> device."""
         query = list(query)
         texts = {name: text.strip() for name, text in reversed(query)}
         self.errors: dict[str, str] = {}
@@ -74,8 +74,10 @@ class Form:
         self.unknown += [f"view {shortened(view)}"] * (view not in ("", *TABS))
 
     def text(self, name: str) -> str:
-        """The text of a field, as typed, else as at first. "" for a concurrency beside a rate, and for
-        tokens beside a table of arrivals.
+        """The text of a field as typed, or its default.
+
+        "" for a concurrency if there is a request rate, and for numbers of tokens if there is a table of
+        arrivals.
         """
         if name == "concurrency" and (
             self.text("request_rate") or self.text("arrivals").startswith(UPLOAD)
@@ -85,8 +87,10 @@ class Form:
         return self.typed.get(self.keys[name], "" if has_own else self.fields[name].default)
 
     def asked(self, name: str) -> str:
-        """The text of a field as it is asked. Without a batch size updates are equal, so that the rows of
-        different numbers of devices are one training.
+        """The text of a field for the question, like `text`.
+
+        Without any batch size the global batch size is set, so that all numbers of devices run the same
+        training.
         """
         names = "batch_size", "global_batch_size", "accumulate"
         if self.view == "training" and name == names[1] and not any(map(self.text, names)):
@@ -98,7 +102,7 @@ class Form:
     def question(self) -> dict[str, Any] | None:
         """The value of each field; None if one is wrong or no device is ticked.
 
-        `errors` then says which. It names unlisted devices too; these do not stop the listed ones from
+        `errors` then says which. It also names unlisted devices, but these do not stop listed devices from
         answering.
         """
         values = {}
@@ -115,32 +119,31 @@ class Form:
         return question
 
     def size(self) -> Size:
-        """The size asked for; OWN_SIZE for a decoder."""
+        """The input size of the question; OWN_SIZE for a decoder."""
         if self.subject.is_decoder:
             return OWN_SIZE
         given = {name: self.fields[name].value(self.text(name)) for name in (SIZE, LENGTH)}
         return as_size(given if given[LENGTH] else given[SIZE])
 
     def folded_words(self, fields: Iterable[Field]) -> str:
-        """The folded fields that differ from their first texts, behind a colon; "" without one."""
+        """A colon and the folded fields that differ from their defaults; "" if none does."""
         fields = (f for f in fields if self.text(f.name) != f.default)
         words = ", ".join(f"{f.label} {self.text(f.name) or 'empty'}" for f in fields)
         return f": {words}" if words else ""
 
     def are_wrong(self, fields: Iterable[Field], more: str = "") -> bool:
-        """True if one of these fields has an error, or one named `more`."""
+        """True if one of these fields, or the field `more`, has an error."""
         return not self.errors.keys().isdisjoint([more, *(field.name for field in fields)])
 
     def words(self, error: LolatError) -> str:
-        """An error with the labels of fields in place of arguments and options."""
+        """The message of an error, with labels of fields in place of arguments and options."""
         return self.line(error.worded(self._label))
 
     def line(self, text: str) -> str:
-        """A line of an answer with the labels of fields in place of options; a line with a command
-        stays.
+        """A line of an answer with labels of fields in place of options; a line with a command stays.
 
-        A placeholder such as N is left out; a choice, and that of a flag, is put into the quotation marks
-        of the label.
+        A placeholder such as N is left out; the value of a choice or flag goes into the label's quotation
+        marks.
         """
 
         def label(name: str, word: str) -> str:
@@ -161,17 +164,17 @@ class Form:
         return f"--{name.replace('_', '-')}" if name in EVERY else name
 
     def refuse(self, error: LolatError, otherwise: str, before: str = "") -> None:
-        """Put an error at the field that it names, else at `otherwise`, without the field's label."""
+        """Store an error for the field that it names, else for `otherwise`, without the field's label."""
         field = next((name for name in error.arguments if name in self.fields), otherwise)
         self.errors[field] = before + self.words(error).removeprefix(f"{self._label(field)} ")
 
     @property
     def has_host(self) -> bool:
-        """True if a host starts the operations of one of the devices."""
+        """True if any of the devices has a host, which launches its operations."""
         return any(self.devices[key].model.has_host for key in self.ticked)
 
     def options(self, but: str = "") -> list[str]:
-        """The fields of the tab as options of its command, without empty ones, `but` one."""
+        """The nonempty fields of the tab, except `but`, as options of its command."""
         words = []
         for field in (*self.subject.fields[1:], *self.own_fields):
             if (text := field.word(self.asked(field.name))) and field.name != but:
@@ -181,22 +184,22 @@ class Form:
         return words
 
     def network(self) -> str:
-        """NETWORK or CONFIG of a command; for a sent file its name."""
+        """The argument NETWORK or CONFIG of a command; for an uploaded file its name."""
         named: str = self.subject.named.value(self.text(self.subject.named.name))
         name = sent_name(named)
         return f"./{name}" if name != named and (name.startswith("-") or ":" in name) else name
 
     def link(self, **changes: str) -> str:
-        """The query string that gives this view again, with some fields changed.
+        """The query string of this view, with some fields changed.
 
-        It also has the fields that hold their defaults, so that it keeps its meaning when these change.
+        It includes fields with default values, so that a link keeps its meaning if defaults change.
         """
         given = {name: text for name in self.fields if (text := self.text(name))}
         more = self.refused or [""] * (not self.ticked)
         return self._address(self.view, more, {**given, **changes})
 
     def tabs(self) -> dict[str, tuple[str, str]]:
-        """View -> its tab's title and address, which keeps the devices and the texts of every tab."""
+        """View -> (title, address) of its tab; the address keeps the devices and the texts of all tabs."""
         return {view: (tab.title, self._address(view)) for view, tab in TABS.items()}
 
     def _address(self, view: str, more: Iterable[str] = (), changes: Mapping[str, str] = {}) -> str:

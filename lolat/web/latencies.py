@@ -1,4 +1,4 @@
-"""Latencies of several devices and batch sizes beside each other, and of their blocks."""
+"""Compares the latencies of several devices and batch sizes, and the latencies of blocks."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ MARKS: dict[Place, str] = {
     "outside": "outside: the network is outside the measured range, so that its time is extrapolated",
     "unknown": "not known: the device's file does not say what was measured",
 }
-"""A place to the measured range -> its meaning."""
+"""Mark on a prediction's place relative to the measured range -> its explanation."""
 
 
 def _labeled(prediction: Prediction, name: str) -> Prediction:
-    """A prediction whose device is called as its card."""
+    """The prediction with its device named as on the card."""
     query, model = prediction.query, copy(prediction.query.model)
     model.label = name
     return replace(prediction, query=replace(query, model=model))
 
 
 def _verdicts(predictions: Sequence[Prediction], is_alike: bool) -> tuple[list[str], list[str]]:
-    """(sentences on assumed hosts, the fastest and the cheapest; those on other execution modes)."""
+    """(sentences on assumed hosts, the fastest and the cheapest; the same for other execution modes)."""
     first = [*filter(None, [assumed_hosts(predictions)])]
     if not is_alike:
         return first, []
@@ -47,7 +47,7 @@ def _verdicts(predictions: Sequence[Prediction], is_alike: bool) -> tuple[list[s
 def comparison(
     form: Form, cards: Sequence[LatencyCard], is_alike: bool
 ) -> LatencyComparison | None:
-    """The devices beside each other at each batch size; None for a single answer.
+    """A comparison of the devices at each batch size; None for a single answer.
 
     `is_alike`: True if their precisions and launches are alike; else no device is called the best.
     """
@@ -82,9 +82,9 @@ def comparison(
 
 
 def block_table(cards: Sequence[LatencyCard]) -> BlockTable:
-    """The blocks at the shown batch size: a row for each that takes time.
+    """The table of blocks at the shown batch size, with a row for each block that takes time.
 
-    Only a CPU has a last row for the call; a GPU's launches contain it.
+    Only a CPU has a last row for the framework call; on a GPU the launches contain it.
     """
     of_devices = [c.shown for c in cards]
     lines = list[BlockLine]()

@@ -1,4 +1,4 @@
-"""The networks and language models that the page asks about; the last ones and sent files stay in memory.
+"""Keeps the networks and language models of the page's last questions, and uploaded files, in memory.
 
 A child process reads each network.
 """
@@ -31,26 +31,26 @@ from lolat.readers.size import OWN_SIZE, Size
 from lolat.units import plain
 
 UPLOAD = "upload:"
-"""The prefix of NETWORK for a sent file, before the file's name and digits of its content."""
+"""The prefix of NETWORK for an uploaded file, before its name and digits of its content's hash."""
 MOST_KEPT = 128
 MOST_BYTES = 256 * 2**20
-"""The most bytes of all sent files in memory."""
+"""Limit on the bytes of all uploaded files in memory."""
 
 
 def sent_name(spec: str) -> str:
-    """The name of a sent file, from its NETWORK; any other NETWORK unchanged."""
+    """The name of an uploaded file, from its NETWORK; any other NETWORK unchanged."""
     sent = spec.removeprefix(UPLOAD)
     return spec if sent == spec else re.sub(r"@[0-9a-f]{6}$", "", sent)
 
 
 ReadNetwork = Callable[[str, Size], Graph]
-"""Reads NETWORK of the command line at an input size; NetworkError if it cannot."""
+"""A function that reads NETWORK at an input size; raises NetworkError if it cannot be read."""
 Key = tuple[str, Size]
-"""NETWORK and its input size."""
+"""(NETWORK, input size)."""
 
 
 class NetworkCache:
-    """Keeps the last networks and sent files. It reads one network at a time, each once."""
+    """Caches the last networks and uploaded files. It reads one network at a time, and each only once."""
 
     def __init__(self, read: ReadNetwork = read_in_child) -> None:
         self._read = read
@@ -59,7 +59,7 @@ class NetworkCache:
         self._turn = threading.Lock()
 
     def get(self, spec: str, size: Size = OWN_SIZE) -> Graph:
-        """The network. NetworkError if it cannot be read, or its file is not kept (any more)."""
+        """The graph of a network; NetworkError if it cannot be read, or its file is no longer in memory."""
         key = spec, size
         graph = self._graphs.get(key)
         if graph is None and spec.startswith(UPLOAD):
@@ -75,9 +75,10 @@ class NetworkCache:
         return graph
 
     def put(self, file: BinaryIO, name: str, size: Size = OWN_SIZE) -> str:
-        """Keep an open file that a client sent as `name`; returns its NETWORK.
+        """Keep an open file that a client uploaded as `name`; return its NETWORK.
 
-        NetworkError if it is no network. A file that leaves its input size open is kept, and `get` says so.
+        NetworkError if it is not a network. A file that needs an input size is kept; `get` then asks for
+        it.
         """
         name, content, spec = _received(file, name)
         self._files.pop(spec, None)
@@ -93,7 +94,7 @@ class NetworkCache:
         return spec
 
     def _of_file(self, content: bytes, spec: str, size: Size) -> Graph:
-        """The network of a sent file."""
+        """Read the network in an uploaded file."""
         name = sent_name(spec)
         with _written(content, name) as path:
             graph = self._read(str(path), size)
@@ -101,7 +102,7 @@ class NetworkCache:
         return graph if ending == "json" else replace(graph, name=stem)
 
     def _in_turn(self, key: Key, read: Callable[[], Graph]) -> Graph:
-        """Read a network, or take what another request has read of it meanwhile."""
+        """Read a network, or return it if another request has read it meanwhile."""
         with self._turn:
             if key not in self._graphs:
                 _keep(self._graphs, key, read())
@@ -109,14 +110,14 @@ class NetworkCache:
 
 
 class Decoders:
-    """Known language models, and the last configurations and arrivals that were sent."""
+    """Known language models, and the last uploaded configurations and tables of arrivals."""
 
     def __init__(self) -> None:
         self._sent: dict[str, Decoder] = {}
         self._traces: dict[str, Trace] = {}
 
     def get(self, spec: str, _size: Size = OWN_SIZE) -> Decoder:
-        """The language model. InputError if it is not known or no longer in memory."""
+        """The language model; InputError if it is unknown or no longer in memory."""
         if not spec.startswith(UPLOAD):
             return named(spec)
         if spec not in self._sent:
@@ -124,7 +125,7 @@ class Decoders:
         return self._sent[spec]
 
     def put(self, file: BinaryIO, name: str, _size: Size = OWN_SIZE) -> str:
-        """Keep a configuration that a client sent; returns its CONFIG. InputError for another file."""
+        """Keep a configuration that a client uploaded; return its CONFIG. InputError for another file."""
         name, content, spec = _received(file, name)
         with _written(content, name) as path:
             decoder = read_decoder(path)
@@ -134,13 +135,13 @@ class Decoders:
         return spec
 
     def trace(self, spec: str) -> Trace:
-        """The arrivals that were sent. InputError if they are no longer in memory."""
+        """The uploaded arrivals; InputError if they are no longer in memory."""
         if spec not in self._traces:
             raise _unknown(InputError, spec)
         return self._traces[spec]
 
     def put_trace(self, file: BinaryIO, name: str) -> str:
-        """Keep a table of arrivals that a client sent; returns its name. InputError for another file."""
+        """Keep a table of arrivals that a client uploaded; return its name. InputError for another file."""
         name, content, spec = _received(file, name)
         with _written(content, name) as path:
             _keep(self._traces, spec, changed(read_trace(path), source=name))
@@ -148,19 +149,19 @@ class Decoders:
 
 
 def _unknown(kind: type[InputError], spec: str) -> InputError:
-    """The error for a sent file that is no longer in memory."""
+    """The error for an uploaded file that is no longer in memory."""
     return kind(f"{sent_name(spec)} is not known (any more); give the file again")
 
 
 def _received(file: BinaryIO, name: str) -> tuple[str, bytes, str]:
-    """(name, content, NETWORK) of an open file that a client sent as `name`."""
+    """(name, content, NETWORK) of an open file that a client uploaded as `name`."""
     name, content = plain(re.split(r"[/\\]", name)[-1])[:200], file.read()
     return name, content, f"{UPLOAD}{name}@{hashlib.sha256(content).hexdigest()[:6]}"
 
 
 @contextmanager
 def _written(content: bytes, name: str) -> Iterator[Path]:
-    """A temporary file with this content; an InputError while it exists names it `name`."""
+    """A temporary file with this content; an InputError inside this context calls the file `name`."""
     with tempfile.TemporaryDirectory(prefix="lolat-") as folder:
         # The name that came with the file may be anything.
         path = Path(folder) / f"file{Path(name).suffix.lower()[:10]}"

@@ -1,4 +1,4 @@
-"""One page: from what is typed to HTML, by the template."""
+"""Turns a query into the HTML of a page."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ WORDS = [
     units.between, units.byte_size, units.digits, units.dollars, units.milliseconds, units.percent,
     units.plain, units.shapes_text,
 ]  # fmt: skip
-"""The filters with which the templates write numbers."""
+"""Filters with which the templates format numbers and texts."""
 
 Query = Iterable[tuple[str, str]]
-"""(name, text) of what is typed."""
+"""(name, text) pairs of the query."""
 
 
 class Pages:
-    """Makes pages; holds what they share: the networks, and the profiles to list."""
+    """Makes pages, which share the cache of networks and the list of profiles."""
 
     def __init__(self, networks: NetworkCache, named: Sequence[Path] = ()) -> None:
-        """`named`: profiles to list besides the local and the bundled ones."""
+        """`named`: paths of profiles to list besides local and bundled profiles."""
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
         self.networks, self.named = networks, named
@@ -49,11 +49,11 @@ class Pages:
         self._environment.filters |= {word.__name__: word for word in WORDS}
 
     def form(self, query: Query) -> Form:
-        """The form as it was typed. InputError if a folder of profiles cannot be read."""
+        """The form of a query. InputError if a folder of profiles cannot be read."""
         return Form(query, devices(self.named))
 
     def page(self, query: Query, upload_error: str = "") -> str:
-        """The page for a query; `upload_error`: what is wrong with a file just sent."""
+        """The page for a query, as HTML. `upload_error`: the message on a file just uploaded."""
         form = self.form(query)
         question = form.question()
         if upload_error:
@@ -69,15 +69,16 @@ class Pages:
         )
 
     def put(self, form: Form, file: BinaryIO, name: str) -> dict[str, str]:
-        """Keep an open file that was sent as `name`; return the field of it, with its text. InputError."""
+        """Keep an open file uploaded as `name`; return {field: text} that refers to it. InputError."""
         if "arrivals" in form.fields and name.lower().endswith(".csv"):
             return {"arrivals": self._decoders.put_trace(file, name)}
         source = self._sources[form.subject.is_decoder]
         return {form.subject.named.name: source.put(file, name, form.size())}
 
     def report(self, query: Query) -> str | None:
-        """The page of `lolat report` for the device that `only` names in a latency link; None if it
-        cannot be made: the page of the question says why.
+        """The page of `lolat report` for the device that the query's `only` names.
+
+        None if it cannot be made: the page of the question says why.
         """
         query = list(query)
         form = self.form(query)
@@ -95,11 +96,11 @@ class Pages:
             return None
 
     def _at_size(self, spec: str) -> AtSize:
-        """Reads a network at another resolution."""
+        """A function that reads a network at another resolution."""
         return lambda side: self.networks.get(spec, Size((side,)))
 
     def _answer(self, form: Form, question: dict[str, Any]) -> PageAnswer | None:
-        """The answer; None, with an error in the form, if there is none."""
+        """The answer to a question; None, with an error in the form, if there is no answer."""
         named = form.subject.named.name
         spec, arrivals = question[named], question.get("arrivals") or ""
         try:
@@ -154,7 +155,7 @@ class Pages:
 
 
 def _fastest_first(cards: Sequence[Card]) -> list[Card]:
-    """Cards of latencies by time, those without room last; others as they are."""
+    """Cards of latencies sorted by time, cards that do not fit into memory last; other cards unchanged."""
 
     def order(card: Card) -> tuple[bool, float]:
         if isinstance(card, LatencyCard):

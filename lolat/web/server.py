@@ -1,4 +1,4 @@
-"""The web application, and what runs it on this machine's own address."""
+"""The web application, and the server that runs it on this machine's local address."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from lolat.web.networks import NetworkCache
 from lolat.web.page import Pages
 
 HOSTS = ["127.0.0.1", "localhost"]
-"""Another name that points to 127.0.0.1 would let its page read the answers (DNS rebinding)."""
+"""Accepted host names. A foreign name that resolves to 127.0.0.1 could read the answers (DNS rebinding)."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing is loaded from anywhere else, and no script but the one that comes with LoLat runs."""
+"""The content security policy: nothing is loaded from other sites, and only LoLat's own script runs."""
 
 
 def _page(text: str, status: int = 200, policy: str = POLICY) -> Response:
@@ -48,7 +48,7 @@ def _page(text: str, status: int = 200, policy: str = POLICY) -> Response:
 
 
 OWN = ("", "none", "same-origin")
-"""Sec-Fetch-Site of a request that a user made, or the page itself; "" of a program that is no browser."""
+"""Accepted Sec-Fetch-Site headers: of the user and of the page itself; "" of programs without a browser."""
 ELSEWHERE = (
     "another page asked this question, and reading its network takes this computer's time; to ask it "
     "yourself, go to the address bar and press Enter\n"
@@ -57,30 +57,30 @@ FAILED = "LoLat could not answer; the terminal of `lolat serve` says why\n"
 
 
 def _asked_elsewhere(request: Request) -> bool:
-    """Return whether another site's page has the browser ask a question."""
+    """Return whether the page of another site made the browser send the request."""
     return bool(request.url.query) and request.headers.get("sec-fetch-site", "") not in OWN
 
 
 def failed(request: Request, error: Exception) -> Response:
-    """The answer where something broke; the terminal gets the traceback."""
+    """The response to an unexpected error; the traceback goes to the terminal."""
     traceback.print_exception(error)
     return PlainTextResponse(FAILED, 500)
 
 
 class Answers:
-    """The answers to requests; Starlette runs in threads what is not `async`."""
+    """The responses to requests; Starlette runs methods that are not `async` in threads."""
 
     def __init__(self, pages: Pages) -> None:
         self.pages = pages
 
     def home(self, request: Request) -> Response:
-        """The page."""
+        """The calculator page."""
         if _asked_elsewhere(request):
             return PlainTextResponse(ELSEWHERE, 403)
         return _page(self.pages.page(request.query_params.multi_items()))
 
     def report(self, request: Request) -> Response:
-        """A page in one file; its content policy allows the script and the style inside it."""
+        """The self-contained page of a report; its content policy allows its inline script and style."""
         if _asked_elsewhere(request):
             return PlainTextResponse(ELSEWHERE, 403)
         page = self.pages.report(request.query_params.multi_items())
@@ -90,14 +90,14 @@ class Answers:
         return _page(page, policy=html.unescape(own[1]) if own else POLICY)
 
     async def upload(self, request: Request) -> Response:
-        """The page of a file that is sent from this page, or the page that says what is wrong with it."""
+        """The page for a file uploaded from this page, or a page that says what is wrong with the file."""
         if request.headers.get("origin") != f"http://{request.headers['host']}":
             return PlainTextResponse("a form of another page; open the server's own\n", 403)
         async with request.form(max_files=1) as form:
             return await run_in_threadpool(self._uploaded, form)
 
     def _uploaded(self, form: FormData) -> Response:
-        """The answer to a form with a file, once the file is read."""
+        """The response to a form with a file, after the file was received."""
         file = form.get("file")
         query = [(name, text) for name, text in form.multi_items() if isinstance(text, str)]
         asked = self.pages.form(query)
@@ -117,7 +117,7 @@ class Answers:
 
 
 def create_app(named: Sequence[Path] = (), networks: NetworkCache | None = None) -> Starlette:
-    """The application; `named`: profiles to list besides local and bundled ones."""
+    """The web application. `named`: paths of profiles to list besides local and bundled profiles."""
     answers = Answers(Pages(networks or NetworkCache(), named))
     static = StaticFiles(directory=Path(str(files("lolat.web").joinpath("static"))))
     routes = [
@@ -133,15 +133,15 @@ def create_app(named: Sequence[Path] = (), networks: NetworkCache | None = None)
 # ---- What runs it.
 
 HOST = "127.0.0.1"
-"""Never another one: the page reads files that it is given, and has no password."""
+"""The only address to listen on: the page reads uploaded files and has no password."""
 END_S = 5
-"""Seconds in which requests that are open can end when the server ends."""
+"""Seconds that open requests get to finish when the server ends."""
 
 
 def serve(port: int, named: Sequence[Path], announce: Callable[[str], None]) -> None:
-    """Answer until Ctrl-C; `announce` gets the address once requests are taken.
+    """Run the server until Ctrl-C. `announce` gets the address once the server accepts requests.
 
-    `port`: 0 for any free one. InputError where it is taken.
+    `port`: 0 for any free port. InputError if the port is taken.
     """
     try:
         listening = socket.create_server((HOST, port))  # a browser that is faster waits

@@ -1,4 +1,4 @@
-"""The value of a text in a field of the page's form; InputError if it has none."""
+"""Parses the texts of the form's fields; InputError if a text has no value."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lolat.web.networks import UPLOAD
 
 NETWORK = re.compile(rf"(({'|'.join(BY_NAME)}):)?[A-Za-z][\w.-]{{0,99}}|upload:.+", re.ASCII)
 EVERY = PARAMETERS | parameters_of(ServingQuestion)
-"""The parameters that a field may be of, by name."""
+"""Name -> parameter, for all parameters that a field can set."""
 
 
 def numbers(text: str, parameter: Parameter, most: int = 1) -> Any:
-    """Parse the numbers of a parameter, with commas, semicolons or spaces between them.
+    """Parse the numbers of a parameter, separated by commas, semicolons or spaces.
 
-    5k is 5,000 if the parameter is a count. 1,000 is one number, as no number begins with 0; 100,200 are
-    two. Returns a tuple if `most` is above one, else a number; None for an empty text.
+    5k is 5,000 if the parameter is a count. 1,000 is one number, because no number begins with 0; 100,200
+    are two numbers. Returns a tuple if `most` is above one, else a number; None for an empty text.
     """
     if parameter.is_count:
         text = re.sub(r"(?<=\d),(?=0\d\d(?!\d))", "", text)
@@ -51,10 +51,10 @@ def numbers(text: str, parameter: Parameter, most: int = 1) -> Any:
 
 
 def spec_of(name: str) -> str:
-    """The NETWORK argument for a name in the form; without a prefix it is of keras.applications.
+    """The argument NETWORK for a name in the form; a name without a prefix is of keras.applications.
 
-    A path and `package.module:callable` are refused: else another site that makes a browser open the page
-    could have any file of the user read, or any code run.
+    Paths and `package.module:callable` are refused: otherwise another site that makes the browser open the
+    page could make it read any file of the user, or run any code.
     """
     if not NETWORK.fullmatch(name):
         way = ""
@@ -79,14 +79,14 @@ def spec_of(name: str) -> str:
 
 
 def language_model(name: str) -> str:
-    """The name of a known language model or of a sent configuration. InputError for others."""
+    """The name of a known language model or of an uploaded configuration; InputError for others."""
     if not name.startswith(UPLOAD):
         named(name)
     return name
 
 
 def batch_on_each(text: str) -> Any:
-    """A batch size or a tuple of several, or "auto"; None for an empty text."""
+    """A batch size, a tuple of several, or "auto"; None for an empty text."""
     if not text:
         return None
     found = AUTO if text == AUTO else numbers(text.strip(", ") or "-", EVERY["batch_size"], 8)
@@ -94,7 +94,7 @@ def batch_on_each(text: str) -> Any:
 
 
 def what_is_tuned(text: str) -> str:
-    """The words of what is tuned; InputError for others."""
+    """The value of the parameter `tune`, checked; InputError for an unknown value."""
     if text:
         Tuning.named(text)
     return text

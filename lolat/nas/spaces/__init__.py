@@ -13,4 +13,4 @@ SPACES: dict[str, Callable[[], Space]] = {
     "fbnet": cache(fbnet.space),
     "fbnet-cifar": cache(fbnet.cifar),
 }
-"""Name -> the function that makes the space. It makes it once, so that its tables are computed once."""
+"""Name -> the function that returns the space. The result is cached, so that tables are computed once."""

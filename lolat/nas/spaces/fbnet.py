@@ -6,9 +6,10 @@
 
 A block is an inverted residual of expansion 1, 3 or 6 and kernel 3 or 5; "g2" has its 1x1 convolutions in
 two groups and a channel shuffle; "skip" is the input itself, or a 1x1 convolution if the layer changes the
-channels or the resolution, as in the authors' code. A network's text is a digit for each layer,
-7818488874147327324245, in the order of CHOICES: that of HW-NAS-Bench (Li et al., ICLR 2021) and HELP (Lee
-et al., NeurIPS 2021). These measured other networks, for CIFAR's 32x32 pixels: the space `fbnet-cifar`.
+channels or the resolution, as in the authors' code. A network's text is a digit for each layer, such as
+7818488874147327324245. Digits are indices of CHOICES, in the order of HW-NAS-Bench (Li et al., ICLR 2021)
+and HELP (Lee et al., NeurIPS 2021). Both measured other networks, for CIFAR's 32x32 pixels: the space
+`fbnet-cifar`.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ BLOCKS = {
     "k3_e1": (3, 1, 1), "k3_e1_g2": (3, 1, 2), "k3_e3": (3, 3, 1), "k3_e6": (3, 6, 1),
     "k5_e1": (5, 1, 1), "k5_e1_g2": (5, 1, 2), "k5_e3": (5, 3, 1), "k5_e6": (5, 6, 1),
 }  # fmt: skip
-"""(kernel, expansion, groups) of the inverted residual."""
+"""Block -> (kernel, expansion, groups) of its inverted residual."""
 CHOICES = (*BLOCKS, "skip")
 STAGES = ((16, 1, 1), (24, 4, 2), (32, 4, 2), (64, 4, 2), (112, 4, 1), (184, 4, 2), (352, 1, 1))
-"""(channels, layers, stride of the first)."""
+"""(channels, number of layers, stride of the first layer) of each stage."""
 LAYERS = sum(count for _, count, _ in STAGES)
 POSITIONS = tuple(f"layer {index + 1}" for index in range(LAYERS))
 STEM = 16
@@ -59,7 +60,7 @@ def write(row: AnyCandidate) -> str:
 
 
 class SearchedLayer(NamedTuple):
-    """A layer: its stage, pixels along an edge of its input, channels in and out, stride."""
+    """A searched layer: its stage, side of its input in pixels, channels in and out, stride."""
 
     stage: int
     side: int
@@ -70,7 +71,7 @@ class SearchedLayer(NamedTuple):
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant of the space; `top`: channels of the last convolution; `stages`: as STAGES."""
+    """A variant of the space. `top`: channels of the last convolution; `stages`: as in STAGES."""
 
     name: str
     size: int
@@ -80,7 +81,7 @@ class Variant:
     stages: tuple[tuple[int, int, int], ...]
 
     def layers(self) -> list[SearchedLayer]:
-        """The layers behind the stem."""
+        """The searched layers, which follow the stem."""
         layers, side, inside = [], -(-self.size // self.stem_stride), STEM
         for stage, (filters, count, first) in enumerate(self.stages):
             for index in range(count):
@@ -106,7 +107,7 @@ IMAGENET = Variant("fbnet", 224, 1000, 1984, 2, STAGES)
 CIFAR = Variant(
     "fbnet-cifar", 32, 100, 1504, 1, tuple((c, n, 1 if i == 1 else s) for i, (c, n, s) in enumerate(STAGES))
 )  # fmt: skip
-"""The networks that HW-NAS-Bench and HELP measured."""
+"""The variant that HW-NAS-Bench and HELP measured."""
 
 
 def space() -> Space:
@@ -151,7 +152,7 @@ _KIND, _STAGE, _OTHER = 0.12, 0.10, 0.7
 
 
 def assumptions(variant: Variant, space: Space) -> list[Pieces]:
-    """Two assumptions: launching operations overlaps with running others, or does not."""
+    """Two assumptions: launching operations overlaps with running other operations, or does not."""
     same = np.sum([work(table) for table in space.tables if not table.positions], axis=0)
     each = np.concatenate([work(table) for table in space.tables if table.positions])
     terms = relative(np.vstack([same, each]), each.mean(axis=0) * LAYERS + same)

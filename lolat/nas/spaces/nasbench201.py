@@ -1,13 +1,14 @@
 """NAS-Bench-201 (Dong and Yang, ICLR 2020): one cell of six edges, fifteen times in a fixed network.
 
-Stem, five cells of 16 channels, a residual block that halves the resolution, five cells of 32, another,
-five cells of 64, batch normalization, pooling, classifier; on 32x32 images. As the authors' TinyNetwork
-runs it: "none" multiplies by zero and is executed, "skip_connect" is the tensor itself. A cell is written
+On 32x32 images: a stem, five cells of 16 channels, a residual block that halves the resolution, five cells
+of 32 channels, another such block, five cells of 64 channels, batch normalization, pooling, classifier. As
+in the authors' TinyNetwork, "none" is executed as a multiplication by zero, and "skip_connect" is the
+tensor itself. A cell is written
 
     |nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_1x1~1|none~2|
 
-It has four nodes; node 0 is its input, node 3 its output. Between two `+` stand the edges into one node,
-each as operation~(node at its beginning).
+It has four nodes; node 0 is its input, node 3 its output. The groups between `+` are the edges into nodes
+1, 2 and 3; each edge is written as operation~(node that it starts from).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from lolat.units import shortened
 
 CHOICES = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
-"""(from node, to node) of each position, in the order in which the text has them."""
+"""(from node, to node) of each position, in the order of the text."""
 POSITIONS = tuple(f"{begin}->{end}" for begin, end in EDGES)
 CHANNELS, CELLS, NUM_CLASSES, SIZE = (16, 32, 64), 5, 10, 32
 KERNELS = {"nor_conv_1x1": 1, "nor_conv_3x3": 3}
@@ -56,7 +57,7 @@ def write(row: AnyCandidate) -> str:
 
 
 def space() -> Space:
-    """Make the space of 15,625 networks."""
+    """Make the space of all 15,625 networks."""
     parts, side = [Part("stem", (), (1, SIZE, SIZE, 3), _stem)], SIZE
     for stage, channels in enumerate(CHANNELS):
         if stage:
@@ -73,7 +74,7 @@ def space() -> Space:
 
 @dataclass(frozen=True)
 class Cells(Part):
-    """Five equal cells, whose six edges are the positions."""
+    """A part of five equal cells, whose six edges are the positions."""
 
     def table(
         self, choices: Sequence[Sequence[Any]], first: bool = False, last: bool = False
@@ -98,7 +99,7 @@ def _cells(name: str, layers: Layers, x: int, *chosen: str) -> int:
 
 
 def _operation(layers: Layers, x: int, operation: str) -> int:
-    """Add the operation of an edge."""
+    """Add the operation of an edge; return its result."""
     if operation == "skip_connect":
         return x
     if operation == "none":
@@ -143,8 +144,9 @@ _NONE, _SKIP, _CONV1, _CONV3, _POOL = range(len(CHOICES))
 _BEGIN, _END = np.array(EDGES).T
 _LAST = 3
 REST = np.array([7_783_040.0, 0.0, 307_200.0, 72_752.0, 24.0])
-"""(COST_TERMS,) counts of stem, residual blocks and head, without the bias. Traffic counts accesses of
-elements that convolutions write: four each in the stem, eighteen in a residual block, five in the head."""
+"""(COST_TERMS,) counts of stem, residual blocks and head, without the classifier's bias. The traffic counts
+accesses to the elements that convolutions write: four each in the stem, eighteen in a residual block, five
+in the head."""
 
 # How far the cost of a piece may be from the formula (logarithm). Kernels of pooling and of
 # multiplication by zero differ more between runtimes than those of convolutions.
@@ -161,13 +163,13 @@ _NEEDED_RUN = (_SKIP, _CONV1, _CONV3, _POOL)  # each with its addition
 
 
 def _often(rows: np.ndarray, live: np.ndarray, operations: Sequence[int]) -> np.ndarray:
-    """(networks, 1 + operations): a 1, then the number of live edges with each operation."""
+    """(networks, 1 + operations): 1, then the number of live edges with each operation."""
     columns = [((rows == op) & live).sum(axis=1).astype(np.float64) for op in operations]
     return np.column_stack([np.ones(len(rows)), *columns])
 
 
 def needed_edges(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(networks, 6): edges that the output needs; (networks,): whether it needs the input."""
+    """((networks, 6) True for edges that the output needs, (networks,) True if it needs the input)."""
     open_ = rows != _NONE
     leads = np.zeros((len(rows), _LAST + 1), dtype=bool)
     leads[:, _LAST] = True
@@ -177,12 +179,12 @@ def needed_edges(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def folded(rows: np.ndarray) -> np.ndarray:
-    """(networks, 6) convolutions that run although the output does not need them.
+    """(networks, 6) True for convolutions that run although the output does not need them.
 
-    If a convolution alone makes a node's value, and `none` reads that node, the compiler folds the
-    multiplication by zero into the convolution's weights, and the convolution stays. For the output
-    it keeps one such zero: node 2's before node 1's. This explains all but 13 of the networks that take
-    longer than their needed operations on `pixel3` in HELP's tables.
+    If only a convolution makes a node's value, and `none` reads that node, the compiler folds the
+    multiplication by zero into the convolution's weights, and the convolution stays. For the output node it
+    keeps only one such convolution, node 2's rather than node 1's. This explains all but 13 of the networks
+    that take longer than their needed operations on `pixel3` in HELP's tables.
     """
     none, convolution = rows == _NONE, np.isin(rows, (_CONV1, _CONV3))
     first, second, between, _, first_out, second_out = range(len(EDGES))
@@ -199,19 +201,19 @@ def folded(rows: np.ndarray) -> np.ndarray:
 
 
 def _all_run(rows: np.ndarray) -> np.ndarray:
-    """(networks, 5): a 1, then the number of each of _ALL_RUN among all edges."""
+    """(networks, 5): 1, then the number of each operation of _ALL_RUN among all edges."""
     return _often(rows, np.ones_like(rows, dtype=bool), _ALL_RUN)
 
 
 def _needed_run(rows: np.ndarray) -> np.ndarray:
-    """(networks, 5): a 1, then the number of each of _NEEDED_RUN among needed and folded edges."""
+    """(networks, 5): 1, then the number of each operation of _NEEDED_RUN among needed and folded edges."""
     live, whole = needed_edges(rows)
     counts = _often(rows, live | folded(rows), _NEEDED_RUN)
     return np.where(whole[:, None], counts, _CONSTANT * counts)
 
 
 def assumptions(space: Space) -> list[Pieces]:
-    """Two assumptions: a device runs all operations, or those that the cell's output needs."""
+    """Two assumptions: a device runs all operations, or only those that the cell's output needs."""
     cells = [t for t in space.tables if isinstance(t, CellTable)]
     costs = np.sum([t.repeat * work(t.tables[0]) for t in cells], axis=0)
     addition = np.sum([t.repeat * work(t.addition) for t in cells], axis=0)
