@@ -1,4 +1,4 @@
-"""NumPy, imported at the first call of a function: an answer from a few counts starts faster without it."""
+"""NumPy, imported on first use: an answer from a few counts needs no NumPy, and so starts faster."""
 
 from __future__ import annotations
 

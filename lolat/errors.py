@@ -103,7 +103,7 @@ class LolatError(Exception):
         outside = [*takewhile(lambda call: not call.filename.startswith(here), calls)]
         lines = []
         for call in outside[-1:]:
-            place = f"{call.filename}, " if Path(call.filename).is_file() else ""  # none of a cell
+            place = f"{call.filename}, " if Path(call.filename).is_file() else ""  # not for a cell
             lines += [f"{place}line {call.lineno}: {call.line}"] if call.line else []
         return [*lines, f"{type(self).__name__}: {self}"]
 

@@ -21,17 +21,17 @@ from lolat.errors import InputError, arg, argument_code, without_options
 from lolat.optimizers import OPTIMIZERS
 from lolat.units import as_amount, as_number, did_you_mean, in_own_unit, value_words
 
-COVERAGE = 0.9  # share of true values inside an interval, if not given
+COVERAGE = 0.9  # default share of true values inside an interval
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
 LAUNCHES: tuple[Literal["eager", "compiled", "graph"], ...] = ("eager", "compiled", "graph")
 PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
-BEST = "best"  # the precision that stands for the fastest of each device
+BEST = "best"  # the precision that means each device's fastest one
 LISTS = ("precision", "launch")
 """The parts of an execution mode that `lolat predict` takes several values of."""
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
 TRAINING_BACKENDS = BACKENDS[:2]
-CANDIDATES = 200  # that a search scores, if not given
-EVALUATED_BATCHES = (1, 4)  # at which networks are measured, if not given
+CANDIDATES = 200  # number of networks that a search scores by default
+EVALUATED_BATCHES = (1, 4)  # batch sizes at which networks are measured by default
 SERVING = ("vllm", "sglang", "trtllm")
 CHECKPOINTING = ("none", "full", "selective")
 SHARDINGS = ("none", "zero1", "zero2", "fsdp", "hybrid")
@@ -152,7 +152,7 @@ class Parameter:
             square = len(sides) == 2 and sides[0] == sides[1]
             return f"; did you mean {sides[0] if square else ','.join(sides)}?"
         is_whole, share = self.kind is int, as_number(text.rstrip(" %"))
-        # 30m of hours are minutes, of others no millions.
+        # The m in 30m means minutes for hours, and is no prefix for the other two.
         is_prefix = not is_whole and text[-2:-1].isdecimal() and text[-1:] in "kKmMbBtT"
         is_prefix = is_prefix and not self.name.endswith(("_hours", "_gib", "_rate"))
         bare = math.nan if is_prefix else in_own_unit(text, self.name, self.is_count)
@@ -164,7 +164,7 @@ class Parameter:
                 meant = f"{number:.12g}"
                 if is_whole and re.fullmatch(
                     r"[\d.]+ ?[kK]", text
-                ):  # of lengths 2k is 2048, of images 2000
+                ):  # 2k tokens are usually 2048, 2k images are 2000
                     meant += f" or {number / 1000 * 1024:.12g}"
                 return f"; did you mean {meant}?"
         return ""
@@ -438,7 +438,7 @@ def asks(
                 check_is_batch(args[2] if len(args) > 2 else named.get("batch_size"), len(args) > 2)
             if length:
                 named = with_length(named)
-            subjects = {p.name for p in own[len(args) :]}  # those that are named
+            subjects = {p.name for p in own[len(args) :]}  # subjects that are given by name
             check_names(question, {n: v for n, v in named.items() if n not in subjects})
             if subjects:
                 bound = shown.bind(*args, **named)

@@ -38,8 +38,8 @@ def milliseconds(value: float, longest: float = 0.0) -> str:
 def between(low: float, high: float, value: float, longest: float = 0.0) -> str:
     """The ends of an interval, given in ms, in the unit that `milliseconds` chooses for `value`.
 
-    The unit is left out below 100 s: 26.4 .. 31.9 beside 29.1 ms, 9.09 .. 16.1 beside 12.3 s. From there
-    on, each end has its own unit.
+    Below 100 s the unit is left out: 26.4 .. 31.9 for 29.1 ms, 9.09 .. 16.1 for 12.3 s. From there on, each
+    end has its own unit.
     """
     if value >= LONGEST_SECONDS_MS:
         return f"{milliseconds(low)} .. {milliseconds(high)}"
@@ -149,7 +149,7 @@ def in_own_unit(text: str, parameter: str, is_count: bool) -> float:
 
 def digits(value: float) -> str:
     """Three significant digits without an exponent; five or more digits have commas."""
-    size = abs(value)  # limits are where rounding gains a digit
+    size = abs(value)  # the limits are the numbers at which rounding adds a digit
     if size >= 9999.5:
         return f"{value:,.0f}"
     if size >= 99.95:

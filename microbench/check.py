@@ -116,7 +116,7 @@ def measure(
     references: Sequence[tuple[Point, Graph]],
 ) -> Measured:
     """Measure networks and references in the same rounds; raises as `Runner.run`."""
-    jobs = []  # built by their own framework's code
+    jobs = []  # networks that their own framework's code builds
     for c, graph in wanted:
         job = {"network": c.spec, "input_size": c.input_size.given, "batch_size": c.batch_size}
         jobs.append(Job(c.key, job, keep_bytes(graph, c.batch_size), whole=True))

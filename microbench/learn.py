@@ -32,7 +32,7 @@ from .timing import JobLatency, Latencies, Visit, latencies
 DEFAULT_SETTINGS = Settings(rounds=6, most_rounds=24, enough_s=50.0)
 """A fast machine measures as many rounds as fit into the time that a slow machine needs for the first 6."""
 # Above these values a run gets a warning.
-UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
+UNSTEADY = 1.5  # times in the most disturbed tenth of a run / in the calmest
 UNREPEATABLE = 0.08  # relative difference of repeated measurements
 LONGEST_WAIT_S, WATCH_S, CALM_S = 600.0, 2.0, 6.0
 """(longest wait for a calm moment, time between two looks, length of a calm moment), in seconds."""
@@ -115,7 +115,8 @@ def run_jobs(
     before = environment.describe(run.device) | {"others_at_start": environment.other_programs()}
     with Runner(run.backend, run.device, run.progress) as runner:
         where = before | runner.environment
-        if remark := busy(before):  # told once the backend runs, or why it cannot stands below it
+        # The remark waits for the backend to start, so that it does not precede an error.
+        if remark := busy(before):
             has_several = run.device == "cpu" and where.get("threads", 1) > 1
             run.progress.note(remark + ONE_THREAD * has_several)
         if run.check is not None:
@@ -132,7 +133,7 @@ def run_jobs(
                 "there already (--restart, in Python restart=True, throws them away)"
             )
         try:
-            threads = probe_threads(where)  # one has no other to wait for
+            threads = probe_threads(where)  # a single thread waits for no other
             timed = partial(probe, threads) if probed and threads > 1 else None
             outcome = runner.run(jobs, networks, settings, journal, timed)
             outcome.environment = where

@@ -116,7 +116,7 @@ def loops(estimate_ms: float) -> int:
 # The fit is Tukey's median polish along time. The median drift is 0: a job's latency is the latency on the
 # machine in its usual state during the run, with the other programs that ran.
 
-NEIGHBORS = 4  # samples on either side from which the drift is taken: about half a second
+NEIGHBORS = 4  # samples on either side that give the drift: about half a second
 TURNS = 25  # iterations; the fit has then converged, even if one job has most of the samples
 LEAST_SAMPLES = 4  # fewer samples have no spread
 QUIET, BUSY = 0.1, 0.9

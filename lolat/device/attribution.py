@@ -365,7 +365,8 @@ def _changes_of_network(
         yield ("width", words, widths(graph).at(NARROWER))
     for position in sorted(range(len(blocks)), key=lambda i: blocks[i].order):
         block = analysis.blocks[position]
-        inside = (f"{block.label}.", f"{block.label}/")  # without a last norm beside the module
+        # A last norm of the block may be outside of its module, and stays.
+        inside = (f"{block.label}.", f"{block.label}/")
         own = [p for p in block.operations if graph.operations[p].full_name.startswith(inside)]
         if changed := edits.bypassed(graph, own or block.operations):
             words = f"drop {block.label} (input and output shapes match)"

@@ -47,10 +47,10 @@ class Device(Result):
         self.profile, self.row = self.label, ""
         self.name, self.device, self.default = self.file.name, self.file.device, self.file.default
         self.predictors = self.file.formulas
-        self._plans: dict[Any, tuple[Formula, list[int]]] = {}  # for `predict_counts`
+        self._plans: dict[Any, tuple[Formula, list[int]]] = {}  # a cache of `predict_counts`
         self._loaded: Self | None = None  # the device before all `run_as`; None: this one
-        self._in_mode: dict[RunAs, Self] = {}  # for `run_as`
-        self.asked = RunAs()  # by `run_as`
+        self._in_mode: dict[RunAs, Self] = {}  # a cache of `run_as`
+        self.asked = RunAs()  # the mode that `run_as` was asked for
         if self.file.has_latencies and self.default not in self.predictors:
             raise ModelFileError(
                 f"{source}: its default predictor {self.default!r} is unknown to this LoLat (known: "
@@ -104,7 +104,7 @@ class Device(Result):
         return state_of(self.file, self.source)
 
     def predictor(self, name: str | None = None) -> Formula:
-        """The predictor with a name, or the default one.
+        """The predictor of that name; None for the default one.
 
         InputError for an unknown name, ModelFileError if the file has no latencies of inference.
         """
@@ -114,7 +114,8 @@ class Device(Result):
         if chosen is None:
             is_precision = PARAMETERS["precision"].word(name) in PRECISIONS
             hint = f"; did you mean {arg('precision')} {name!r}?" * is_precision
-            if isinstance(name, (int, tuple, list)):  # third, as in `lolat.read` second
+            # An input size in third place; in `lolat.read` it is the second argument.
+            if isinstance(name, (int, tuple, list)):
                 hint = f"; did you mean {arg('input_size')}={name}?"
             known = " or ".join(self.predictors)
             raise InputError(

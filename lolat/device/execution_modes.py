@@ -148,7 +148,7 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
     of the next generation. `name`: the other card's name; `gpu`: its data sheet.
     """
     formula, measured = model.file.kernels, model.file.product
-    was = find_gpu(measured) or model.file.gpu  # both by the makers' sheets
+    was = find_gpu(measured) or model.file.gpu  # both cards by their makers' sheets
     assert formula is not None
     assert was is not None
     is_of_chip = card_of(gpu.name) == card_of(was.name) or gpu.chip == was.chip
@@ -183,7 +183,7 @@ def _in_mode(model: D, asked: RunAs) -> D:
         return _without_latencies(model, changes, asked)
     file = model.latencies_file
     if (timed := file.epochs_mode) and replace(timed, **changes) != timed:
-        file = file.but(epochs=None)  # they were timed in another mode
+        file = file.but(epochs=None)  # epochs were timed in another mode
     mode = file.mode
     if replace(mode, **changes).fused:
         changes.pop("channels_last", None)  # a compiler chooses channels last itself
@@ -290,7 +290,7 @@ def _changed(file: DeviceFile, kernels: Roofline, wanted: Mode) -> DeviceFile:
     doubt = LAYOUT_SPREAD if is_taken_out else 0.0
     formulas = dict(file.document["predictors"])
     if is_last:
-        formulas.pop(TrainingSteps.name, None)  # their terms are of one layout
+        formulas.pop(TrainingSteps.name, None)  # the terms of training steps hold for one layout
     for name in formulas:
         if isinstance(formula := file.formulas.get(name), Roofline):
             formula = in_precision(formula, wanted.dtype, gpu)
@@ -300,7 +300,7 @@ def _changed(file: DeviceFile, kernels: Roofline, wanted: Mode) -> DeviceFile:
     is_timed = kernels.measured and remark is None
     is_alike = wanted.half and mode.half and gpu and gpu.rate(wanted.dtype) == gpu.rate(mode.dtype)
     if wanted.dtype != mode.dtype and is_timed and not is_alike:
-        assert gpu is not None  # or the precision was refused
+        assert gpu is not None  # else the precision was refused earlier
         sheet = f"the data sheet of {gpu.name} ({gpu.rate_words(wanted.dtype)})"
         asked_in = f"what products take in {PRECISION_OF[wanted.dtype]} is from {sheet}"
         remark = Remark(f"measured in {PRECISION_OF[mode.dtype]}", asked_in)
@@ -379,7 +379,7 @@ def _in_its_precision(model: D, graph: Graph) -> D:
             of_device=True,
         )
     if own is None or model.asked.precision == own or {model.asked.precision, own} <= HALVES:
-        return model  # fp16 and bf16 move equal bytes
+        return model  # fp16 and bf16 move the same bytes
     if model.asked.precision == AMP and has_wide_adapters(graph):
         return model
     if model.asked.precision is not None:

@@ -48,7 +48,7 @@ def in_fastest(model: Device, network: Graph | Analysis, question: Question) -> 
     found = in_each_precision(model, network, partial(predict, network=network, question=question))
     least = min(map(sample_ms, found))
     tied = [p for p in found if sample_ms(p) <= TIED * least]
-    # Of equals the asked one.
+    # `reversed` prefers the later precision among equals.
     best = min(reversed(tied), key=lambda p: p.memory.total_bytes)
     run = _called_as(model, best.query.model)
     return replace(best, query=replace(best.query, model=run, fastest_of=model))

@@ -50,7 +50,7 @@ def read(path: AnyPath) -> DeviceFile:
     An unchanged file is parsed only once, so callers must not modify the document.
     """
     mark = (0, 0, 0)
-    with contextlib.suppress(OSError, ValueError):  # `read_json` says it
+    with contextlib.suppress(OSError, ValueError):  # `read_json` raises the error
         file = os.stat(path)
         mark = (file.st_ino, file.st_mtime_ns, file.st_size)
     return _read_once(os.fspath(path), mark)

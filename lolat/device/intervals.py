@@ -23,9 +23,9 @@ OTHER_NETWORKS = 1.3
 """Errors on blocks of other networks / errors on held-out predefined blocks, which are similar to blocks in
 the fit. OTHER_NETWORKS and STEEP were chosen on the development split of the zoo (docs/results/index.md).
 """
-LEAST_REST = 0.25  # of the variance of networks, whatever the fit's own
+LEAST_REST = 0.25  # least share of the variance that is not from the fit
 STEEP = 4  # exponent of the transition from a block's interval to a network's
-LARGEST = 100.0  # largest half width, a logarithm, whose factor a float holds
+LARGEST = 100.0  # largest half width of a log interval whose factor a float can hold
 Operations = Annotated[float, msgspec.Meta(ge=1.0, le=MOST)]
 
 

@@ -23,7 +23,7 @@ from lolat.io.paths import (
 from lolat.parameters import PRECISIONS
 from lolat.units import did_you_mean
 
-_FEW = 10  # names in a message
+_FEW = 10  # most names in a message
 _LEARN = "`lolat learn cpu`"
 _KINDS = "CPUs, and GPUs by NVIDIA and AMD, such as epyc-2t, rtx-4090, h100 and mi300x"
 
@@ -116,6 +116,6 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
         learn = "`lolat learn gpu`" if stem.partition(":")[0] in ("cuda", "gpu") else _LEARN
         expected += f"; {learn} measures this machine, "
         expected += ANOTHER
-    elif re.search(r"\d{3}", stem):  # another card than those that are known
+    elif re.search(r"\d{3}", stem):  # a card that is not known
         expected += f"; {ANOTHER}"
     return (f"{wrong}; {hint}" if hint else wrong), expected

@@ -274,7 +274,7 @@ class Prediction(Result):
 
         The card is None unless its memory differs from the device's.
         """
-        from lolat.hardware.rental import rental_of  # late: few ask
+        from lolat.hardware.rental import rental_of  # imported late, since few users ask for prices
 
         file = self.query.model.file
         rental = rental_of(file, None, self.prices, step_bytes=self.memory_bytes)

@@ -226,7 +226,7 @@ def known_by(name: str, file: DeviceFile, by: str = "by") -> str:
     fitted = fitted_on_words(file)
     by = f"{by} {fitted}" if fitted else "data sheet only" * is_sheet
     product = file.product
-    gpu = None if " " in product else find_gpu(product)  # "l4" is a name for a table
+    gpu = None if " " in product else find_gpu(product)  # tables may write "l4"
     device = gpu.name if gpu else product
     device = "device not named" if product == UNKNOWN else device
     return ", ".join(filter(None, (f"{plain(name)}: {plain(device)}", by)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from lolat.device.intervals import STEEPEST, Interval, NetworkErrors, as_dict, logarithms
 
-SMALL_MS = 2.0  # published tables are split here
+SMALL_MS = 2.0  # published tables separate smaller times
 LEAST_MS = 1e-9  # a prediction of 0 counts as this, which has a logarithm
 STEPS = 50  # number of exponents tried from 0 to STEEPEST
 TAIL = 0.1  # share of the points at either end, by operations, with a constant scale

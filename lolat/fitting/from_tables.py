@@ -45,7 +45,7 @@ from lolat.units import rows_of
 FOLDS = 5
 MADE_UP = 1000  # number of made-up networks, which give errors of networks if few were timed
 LEAST_ROWS, LEAST_WITH_SPECS, LEAST_NETWORKS = 20, 5, 5
-LEAST_JUDGING_NETWORKS = 30  # with so many networks, operations do not count for errors and sizes
+LEAST_JUDGING_NETWORKS = 30  # from this number on, errors and sizes come from networks alone
 MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 100, 1500  # rows of one operation; more change little
 MOST_RESIDUALS = 1000  # most residuals in a profile
 PRODUCTS_TOGETHER = 4  # operations of the smallest made-up network

@@ -16,7 +16,7 @@ KIND_SPREAD = 1.5
 """Log distance of a coefficient from its family that costs the fit as much as a log error of
 OUTLYING_POINT."""
 NETWORK_WEIGHT = 5.0  # weight of a whole network divided by the weight of a block
-FAMILY_SPREAD = 5.0  # as KIND_SPREAD, of a family from its start: a weak prior
+FAMILY_SPREAD = 5.0  # log distance of a family from its start, like KIND_SPREAD: a weak prior
 LEAST_TERM_SHARE = 1e-3  # a coefficient with a smaller share of every point's time is set to 0
 START_SHARE = 0.2  # share of the median point's time that each family starts with
 

@@ -104,8 +104,8 @@ def fastest_in_tf32(times: Times, gpu: Gpu | None) -> tuple[int, float] | None:
 
 # ---- Tables whose times are in seconds or microseconds
 
-LARGE_MACS = 1e8  # fewer MACs take mostly launch overhead, which does not tell the unit
-LEAST_LARGE = 5  # rows of a table with LARGE_MACS that are needed to tell its unit
+LARGE_MACS = 1e8  # the time of fewer MACs is mostly launch overhead, and does not show its unit
+LEAST_LARGE = 5  # rows with LARGE_MACS that a table needs to show its unit
 FASTEST_MS = (
     1e-3  # least mean time of a network's operations; in a CUDA graph they take about twice that
 )

@@ -99,7 +99,7 @@ def device_document(
                 f"an operation in {operation.mode}; expected {mode}, as most rows: a profile has one "
                 "precision and layout"
             )
-    say_unread((operation.row for operation in operations), warn)  # the modes are read
+    say_unread((operation.row for operation in operations), warn)  # after the modes were read
     operations = unique([((o.same, o.latency_ms), o) for o in operations], warn)
     networks = _counted(tables, mode, on_progress, warn)
     rows: list[TimedOperation | TimedNetwork] = [*operations, *(row for row, _ in networks)]
@@ -110,7 +110,7 @@ def device_document(
         counts = count(operation.graph).total(operation.batch_size)._asdict()
         counted.append((counts, operation.latency_ms, operation.row))
     if tell_other_units(counted, warn):
-        warn = nobody  # with a wrong unit all times are odd
+        warn = nobody  # in a wrong unit all times look odd
     numbers = [plural(len(operations), "operation")] * bool(operations)
     numbers += [rows_of(len(networks), len({*numbered(networks)}))] * bool(networks)
     shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"

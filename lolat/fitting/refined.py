@@ -43,7 +43,7 @@ TrainingParts = Callable[[TimedNetwork], tuple[float, float, str]]
 work)."""
 
 
-ROUNDS = 8  # at most, in which the levels of device and host are fitted in turn
+ROUNDS = 8  # most rounds, in which the levels of device and host are fitted in turn
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,9 @@ OUTLYING_TIME = 0.1  # log error beyond which a time counts less
 LEAST_OF_CLASS = 5  # steps from which a class counts as measured
 NETWORKS_WEIGHT = 0.25  # least ratio of the weight of all networks to the weight of all operations
 ONE_HOST = 1.0
-"""Weight of the prior of `common_ratio` at a ratio of 1, as a number of times. Times vary between hosts and
-versions (`lolat.fitting.from_tables.OTHER_HOST_SPREAD`) about as much as between a formula and single
-networks."""
+"""Weight of the prior of `common_ratio`: the ratio 1 counts as this many measured times. Times vary between
+hosts and versions (`lolat.fitting.from_tables.OTHER_HOST_SPREAD`) about as much as between a formula and
+single networks."""
 MOST_TRIALS = 60  # evaluations of the search
 SEARCH_TOLERANCE = 1e-5  # relative changes of the terms and of the loss at which the search ends
 ROOM = 0.05  # least log distance between the start of the search and the data sheet
@@ -53,7 +53,7 @@ LAUNCH, SHARP = 2, 3
 """Positions in the unknowns, whose first four are the device's rate, bandwidth, launch and sharpness."""
 USUAL_SHARPNESS = (2.0, 0.4)
 """(the usual sharpness, standard deviation of its log)."""
-MOST_SHARPNESS, BLUNT = 8.0, 1.2  # the largest one; one from which the search starts again
+MOST_SHARPNESS, BLUNT = 8.0, 1.2  # the largest sharpness, the one of a second start of the search
 OF_BANDWIDTH = (0.8, 0.3)
 """(share of a data sheet's bandwidth that operations reach, standard deviation of its log)."""
 LAUNCH_MS, STEP_MS = 0.03, 0.004

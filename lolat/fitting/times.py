@@ -79,14 +79,14 @@ class Times:
 
 REACHED, REACHED_WHOLE = 0.9, 0.5
 """Shares of a data sheet's rates that a table's fastest operation and fastest network usually reach."""
-PASSED_OVER = 20  # one row of so many may be faster, such as a row in seconds
+PASSED_OVER = 20  # one row in this many may be faster, such as a row in seconds
 TOO_FAST, TOO_SLOW = 3.0, 30.0
 """Largest factors by which the fastest row of a table may be faster than the data sheet (caches, boost
 clocks, matrix units), and slower. Beyond them the table and the sheet have different units."""
 
 
 def check_sheet(specs: Specs, times: Times) -> None:
-    """Raise InputError if a data sheet cannot be that of a table's device, or is in other units."""
+    """Raise InputError if a data sheet contradicts a table's times: another device, or other units."""
     reached = times.latency_ms
     for what, unit, sheet, work in (
         ("computes", "multiply-accumulates a ms", specs.rate * specs.tf32, times.work.macs),

@@ -56,13 +56,15 @@ class Backward:
         if o.kind == "dense":
             return {*o.inputs[: int(self.second[position])]}
         if o.kind in ("matmul", "multiply", "divide") and len(o.inputs) == 2:
-            left, right = o.inputs  # each goes into the gradient of the other
+            left, right = o.inputs  # the gradient of each needs the other
             kept = {left: self.needs[right], right: o.kind == "divide" or self.needs[left]}
             return {t for t, keeps in kept.items() if keeps}
         by_number = o.kind in ("multiply", "divide") and len(o.inputs) < 2
-        by_shape = o.kind == "average_pool" and graph.framework == "keras"  # of TensorFlow
+        # The backward pass of TensorFlow's average pool needs only the shape.
+        by_shape = o.kind == "average_pool" and graph.framework == "keras"
         saves = "" if by_number or by_shape or is_view(graph, o) else _saves(o)
-        read = o.inputs[:1] if o.kind == "prelu" else o.inputs  # a slope is a parameter
+        # The slope of a prelu, its second input, is a parameter.
+        read = o.inputs[:1] if o.kind == "prelu" else o.inputs
         if saves == kinds.INTEGERS:
             return {t for t in read if graph.tensors[t].dtype.startswith(("int", "uint", "bool"))}
         read = read[1:] if saves == kinds.OTHERS else read * (kinds.INPUT in saves)
@@ -179,7 +181,7 @@ def backward_of(graph: Graph) -> Backward:
 def open_outputs(graph: Graph) -> list[int]:
     """The outputs that a loss outside of the network reads.
 
-    If a network returns its own loss (a scalar) beside logits, those logits are not among them.
+    If a network returns its own loss, a scalar, the logits that the loss is computed from are left out too.
     """
     needs = backward_of(graph).needs
     closed = {t for t in graph.outputs if needs[t] and not graph.tensors[t].shape}

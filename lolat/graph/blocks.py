@@ -283,7 +283,7 @@ class Grouping:
     def _begins(self, light: Group, group: Group, computing: Group | None = None) -> bool:
         """True if an element that does not compute belongs to the next group, `computing`, not to `group`.
 
-        Its label is that of `computing`, or it reads nothing of `group`.
+        It does if it has the label of `computing`, or reads nothing from `group`.
         """
         if computing is not None and light.label is not None and light.label == computing.label:
             return True
@@ -466,7 +466,8 @@ _SHOWN = COMPUTE | POOLINGS | {"add", "concatenate", "resize"}
 def summarize(operations: Sequence[Operation]) -> str:
     """The kinds of operations in a block: "3 convs, add", "average pool, dense 1000, softmax".
 
-    If several operations compute, the others come last, and only those that pool, resize or join tensors.
+    If several operations compute, the other operations come last, and only pools, resizes, sums and
+    concatenations among them are named.
     """
     shown = [o for o in operations if o.kind not in VIEWS | {"pad"}]
     if sum(o.kind in COMPUTE for o in operations) > 1:

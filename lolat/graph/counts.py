@@ -247,7 +247,7 @@ def _dense(w: Sizes) -> Count:
     a = w.attributes
     macs, kernel = w.outs[0] * a["in_features"], a["in_features"] * a["out_features"]
     weights = (kernel + round(a["bias"] * a["out_features"])) * a.get("experts", 1)
-    name = "flat_macs" if w.single <= a["out_features"] else "dense_macs"  # one position, several
+    name = "flat_macs" if w.single <= a["out_features"] else "dense_macs"  # one position or several
     more = {"flops": macs, name: macs, "weights": weights, "dense_weights": weights}
     return _of_kind(w, w.ins[0] + w.outs[0], **more)
 

@@ -55,7 +55,7 @@ SMALL = 3  # side of a kernel
 
 
 def has_large_kernel(operation: Operation) -> bool:
-    """True for a convolution with a side above SMALL that keeps its output size with smaller sides."""
+    """True for a convolution with a kernel side above SMALL whose output would be as large with SMALL."""
     a = operation.attributes
     return (
         operation.kind in ("conv", "grouped_conv", "depthwise_conv")
@@ -140,7 +140,7 @@ class _Attention:
         """The graph with the attention fused; unchanged if the operations do not match the pattern."""
         found, masks, tensor = [self.softmax], list[int](), self.softmax.inputs[0]
         if (o := self.before(tensor, "add", "where")) and len(o.inputs) == 2:
-            # Boolean masks are no operands of the fused one.
+            # A boolean mask is not an operand of fused attention.
             scored = next((t for t in o.inputs if self.before(t, "matmul", *_BY_NUMBER)), None)
             masks = [t for t in o.inputs if t != scored and o.kind == "add"]
             found, tensor = [o, *found], -1 if scored is None else scored
@@ -170,7 +170,7 @@ class _Attention:
         if transposed is not None and transposed.attributes.get("permutation") == swap:
             found = [transposed, *found] if self.before(key, "transpose") else found
             key = transposed.inputs[0]
-        elif size == scores[-1]:  # it may be transposed or not
+        elif size == scores[-1]:  # the shape does not show whether the key is transposed
             return graph
         shapes = [self.shapes[t] for t in (query, key, value)]
         heads, keys = scores[:2], scores[-1]
@@ -188,7 +188,7 @@ class _Attention:
         return replace(graph, operations=tuple(kept))
 
 
-_BY_NUMBER = ("multiply", "divide")  # of one tensor: by a number
+_BY_NUMBER = ("multiply", "divide")  # with one input they multiply or divide by a number
 
 
 # ---- A convolution as a depthwise and a pointwise one

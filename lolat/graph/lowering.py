@@ -100,7 +100,7 @@ class Lowering:
         wide = is_float32 and operation.kind not in kinds.WIDENING
         reads = operation.inputs
         if self._measures(operation):
-            reads = (*reads, *reads[:1])  # for its statistics
+            reads = (*reads, *reads[:1])  # a second read, for the statistics
         return [(t, 4.0 if wide and self.floats[t] else self.sizes[t]) for t in reads], writes
 
     def _bags(self, operation: Operation) -> Iterator[tuple[int, float]]:

@@ -135,7 +135,7 @@ def sliced_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
         if o.kind not in CONTIGUOUS - STRIDED or any(
             t in o.inputs[:1] for t, *_ in lowered.conversions(o)
         ):
-            continue  # or a copy that autocast makes
+            continue  # no slice, or autocast copies it anyway
         t = o.inputs[0]
         part = lowered.origin[t]
         writer = lowered.written.get(part)

@@ -116,7 +116,7 @@ def lost_upcasts(graph: Graph, mode: Mode) -> list[str]:
 
 
 def run_dtype(graph: Graph) -> str | None:
-    """The data type that a network runs in: `own_dtype`, or the frozen base's beside float32 adapters."""
+    """The data type that a network runs in: `own_dtype`, or the frozen base's with float32 adapters."""
     halves = product_dtypes(graph) - {FLOAT32}
     return halves.pop() if len(halves) == 1 and has_wide_adapters(graph) else own_dtype(graph)
 

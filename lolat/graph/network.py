@@ -127,14 +127,16 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     second is -1 for the memory of parameters, in any framework."""
     training: tuple[str, ...] = ()
     autocast: bool = False  # its code computes in half precision with parameters in float32
-    training_only: tuple[str, ...] = ()  # effects that are not counted, such as stochastic depth
+    training_only: tuple[
+        str, ...
+    ] = ()  # effects in training that are not counted, such as stochastic depth
     still: tuple[int, ...] = ()  # constants that are not trained
     free: tuple[tuple[Size, tuple[int, ...]], ...] = ()
     """(elements of a parameter that is no operation's weight, the constants computed from the parameter);
     the constants are () if the parameter is not trained."""
     upcasts: Size = 0  # number of conversions to float32 of tensors that are in float32 already
     extra_bytes: ExtraBytes = ExtraBytes()
-    one_sample: str = ""  # why the network's code takes only batches of one sample
+    one_sample: str = ""  # reason why the network's code accepts only batches of one sample
     training_only_on_cpu: tuple[str, ...] = ()  # effects in training on a CPU only
     one_batch: tuple[str, ...] = ()  # the `warnings` on work that does not grow with the batch
     schema: Literal["lolat-network"] = "lolat-network"

@@ -69,7 +69,7 @@ class Widths:
         self.fixed: set[Place] = set()
         for p in inside:
             self._pass(p, operations[p])
-        if graph.framework != "keras":  # whose attention sizes its heads by themselves
+        if graph.framework != "keras":  # in Keras, attention's heads have sizes of their own
             for query, heads in self.heads:
                 self._divide(query, heads)
         leaving = {t for o in outside for t in o.inputs}.union(graph.outputs)

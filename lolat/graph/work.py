@@ -150,7 +150,7 @@ def step_table(graph: Graph, mode: Mode) -> np.ndarray:
     steps = _Steps(lowering)
     for position, operation in enumerate(graph.operations):
         steps.operation = position
-        for tensor, have, want in lowering.conversions(operation):  # a step each
+        for tensor, have, want in lowering.conversions(operation):  # each conversion is a step
             steps.moves(ELEMENTS, [(tensor, have)], [(tensor, want)])
         if operation.kind == "attention":
             steps.attention(operation)
@@ -235,7 +235,11 @@ class _Steps:
         self, name: str, product: Product, growing: int, moved: tuple[float, float],
         back: float | None = 1.0, backward: bool = False,
     ) -> None:  # fmt: skip
-        """Append a step; `moved`: (bytes that do not depend on the batch size, bytes per sample)."""
+        """Append a step.
+
+        `growing`: the size of `product` that grows with the batch, 0 for none; `moved`: (bytes that do not
+        depend on the batch size, bytes per sample); `back`: see `backs`.
+        """
         kind = CLASSES.index(name)
         self.rows.append(Step(self.operation, kind, *product, growing, *moved, backward))
         self.backs.append(back)
@@ -333,7 +337,7 @@ class _Steps:
         a, query = operation.attributes, self.tensors[operation.inputs[0]]
         high, wide = (ATTENTION_TILE * ceil(a[n] / ATTENTION_TILE) for n in ("queries", "keys"))
         number = query.elements() / (a["queries"] * a["head_size"])
-        both = (number, high, wide, a["head_size"] + a["value_size"])  # products
+        both = (number, high, wide, a["head_size"] + a["value_size"])  # the two products as one
         moved = self.moved(*operation.inputs, operation.outputs[0])
         self.add(ATTENTION, both, GROW_NUMBER if query.batched else 0, moved)
 
@@ -358,7 +362,7 @@ class _Steps:
                 product, growing = (1, written / max(wide, 1), wide, a["contracted"]), GROW_ROWS
         elif kind == "dense":
             kernels = a.get("experts", 1)
-            rows = written / a["out_features"] / kernels  # as if each expert got as many
+            rows = written / a["out_features"] / kernels  # as if all experts got equally many rows
             product = (kernels, rows, a["out_features"], a["in_features"])
         elif kind in GATES:
             features, units, timesteps = a["in_features"], a["units"], a["timesteps"]
@@ -380,6 +384,6 @@ class _Steps:
                 self.add(MOVES, NO_PRODUCT, 0, self.lowering.bytes_of([pair, pair]))
         fixed, sample = self.moved(*reads, operation.outputs[0])
         weights = kernels * product[2] * (product[3] + bool(a.get("bias"))) * self.size
-        if self.lowering.recasts(operation):  # from float32: twice the bytes are read
+        if self.lowering.recasts(operation):  # converted from float32, which reads twice the bytes
             self.add(ELEMENTS, NO_PRODUCT, 0, (3.0 * weights, 0.0))
         self.add(name, product, growing if out.batched else 0, (fixed + weights, sample))

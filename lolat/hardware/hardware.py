@@ -44,7 +44,7 @@ class Hardware:
 
     @property
     def link_gb_s(self) -> float | None:
-        """Peak of the link in the file's own data sheet, GB/s one way; None for the card's usual link.
+        """Peak GB/s of the link, one way, by the device file's data sheet; None for the card's usual link.
 
         The sheet in the section on language models may describe another form of the card.
         """
@@ -54,12 +54,12 @@ class Hardware:
 
     @property
     def machine(self) -> int:
-        """Number of devices in one machine, by the file's own data sheet, else MACHINE."""
+        """Number of devices in one machine, by the data sheet in the device's file, else MACHINE."""
         return int(self._sheet.get("gpus_per_node", MACHINE))
 
     @property
     def _sheet(self) -> Mapping[str, Any]:
-        """The file's own data sheet, first that of the section on language models; empty without one."""
+        """The data sheet in the device's file, first from the section on language models; empty if none."""
         return {**(self.environment.sheet or {}), **(self.llm or {}).get("sheet", {})}
 
     def link_of(

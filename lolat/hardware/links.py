@@ -36,9 +36,9 @@ HOST_GBPS = 8 * 64.0
 read again."""
 LATENCY_MS = 0.005  # of a message between two GPUs, or two machines over RDMA
 OWN_LINK = "the link of its data sheet"
-"""The name of a link that comes from the file's own data sheet."""
+"""The name of a link that comes from the data sheet in a device's file."""
 ALIKE = 0.05
-"""Relative difference below which the rate in an own data sheet counts as the rate of the card's usual
+"""Relative difference below which the rate in a user's data sheet counts as the rate of the card's usual
 link."""
 UNKNOWN_NETWORK = "the network between machines"
 """The name of a link between machines with an unknown network."""
@@ -116,7 +116,7 @@ AMOUNT = re.compile(r"\d+ ?gb\b|x\d+\b", re.IGNORECASE)
 
 
 def own_rate(device: str, gb_s: float | None, forms: Sequence[str] = ("",)) -> float | None:
-    """The GB/s of a link in an own data sheet; None without one, or if it is the usual link of the card.
+    """The GB/s of a link in a user's data sheet; None without one, or if it is the usual link of the card.
 
     `forms`: other forms of the card, such as "SXM", whose links count as usual links too.
     """
@@ -130,8 +130,8 @@ def assumed_link(
 ) -> Link:  # fmt: skip
     """The link between `devices` devices of this name, `machine` of them in each machine.
 
-    `instance`: the type of machine. `own_gb_s`: the peak of the link inside a machine by an own data sheet,
-    which replaces the card's. The slowest part limits an exchange over several machines: the network
+    `instance`: the type of machine. `own_gb_s`: the peak of the link inside a machine by a user's data
+    sheet, which replaces the card's. The slowest part limits an exchange over several machines: the network
     between them, which the devices of a machine share, or the link inside a machine. The network is known
     if networks.csv has a word of `instance`. Otherwise, machines with MACHINE GPUs and NVLink count as a
     cluster's (`_cluster_link`); other machines have NETWORK_GBPS. No network counts as faster than the link

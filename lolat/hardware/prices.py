@@ -29,7 +29,7 @@ GRAVITON = re.compile(r"(a1|[a-z]+\d+g[a-z]*)\.")
 """Pattern of AWS's names of machines with ARM processors: a g after the generation, as in t4g.large and
 m7gd.large."""
 CATALOG = re.compile(r"skypilot-catalog (?:v\d+/)?(\w+)")
-"""Pattern of a source that is SkyPilot's catalog, with the provider."""
+"""Pattern of SkyPilot's catalog in the source of a price; its group is the provider."""
 PRICE_COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price")
 UNITS = ("priceunit", "price_unit", "unit", "unitofmeasure", "per", "period")
 HOURLY = re.compile(

@@ -93,7 +93,7 @@ class Rental:
 
     @property
     def _form(self) -> str:
-        """The form of the device's own card; "" if its name does not say it."""
+        """The form of the device's card; "" if its name does not say it."""
         card = find_gpu(self.hardware.kind)
         return form_of(card.name) if card else ""
 
@@ -215,7 +215,7 @@ def _gpus(
         pcie = of_form(gpu.name, "PCIe")
         if pcie and "PCIe" in pcie.name and not all(o.form for o in offers):
             note = " (a row without SXM or PCIe is taken as SXM)"
-    if gpu.dies:  # a card is so many devices
+    if gpu.dies:  # each die of a card is a device
         offers = tuple(replace(o, count=int(o.count * gpu.dies)) for o in offers)
     if gpu.name.endswith(MAX_Q):
         note = " (lists do not mark the Max-Q)"
@@ -262,5 +262,5 @@ def _processors(
 
 def _has_room(machine: Offer, memory_gib: float, step_bytes: float) -> bool:
     """True if a machine without an accelerator has enough memory, or its memory is unknown."""
-    gib = machine.memory_gib  # its system keeps as much as a GPU's libraries
+    gib = machine.memory_gib  # the operating system keeps as much memory as a GPU's libraries
     return gib is None or (gib >= ALMOST * memory_gib and step_bytes <= usable_bytes(gib))

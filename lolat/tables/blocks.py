@@ -27,8 +27,8 @@ EXPECTED_BLOCKS = (
     f"op,latency_ms and their sizes; of blocks {','.join(BLOCK_COLUMNS)} and, where known, "
     "traffic,weights,ops,batch_size,name"
 )
-MOST_OF_A_COUNT = 2**63 - 1  # in a profile
-MOST_USED_ROWS = 2_000  # used of a table; more do not improve a fit of some forty coefficients
+MOST_OF_A_COUNT = 2**63 - 1  # largest count in a profile
+MOST_USED_ROWS = 2_000  # rows of a table; more do not improve a fit of some forty coefficients
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Point:
     def from_dict(cls, document: Mapping[str, Any]) -> Point:
         """Read a point from a profile; a count that is null or absent is unknown."""
         counts = {c: document[c] for c in COLUMNS if document.get(c) is not None}
-        if not counts.keys().isdisjoint(EXTRAS):  # the others tell it where a file does not
+        if not counts.keys().isdisjoint(EXTRAS):  # `repacked` follows from the others
             known = np.array([counts.get(c, 0) for c in COLUMNS])
             counts["repacked"] = int(repacked(known, document["batch_size"]))
         return msgspec.convert({**document, "counts": counts}, cls)

@@ -63,7 +63,7 @@ def content_of(path: str | Path) -> Content:
                 code="operations",
             )
         return content
-    # A server's benchmark is JSON too; of any other file the reader of profiles says what is wrong.
+    # A server's benchmark is JSON too; for any other file the reader of profiles says what is wrong.
     with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
         start = file.read(100_000)
         if start.strip() and start.lstrip()[0] not in "{[" and not str(path).endswith(".json"):

@@ -155,7 +155,7 @@ class NetworkTable:
                     f"{self.path} has times of inference and of training: the columns {prefix}... are left "
                     "out; a column pass says which are read"
                 )
-                for row in self.rows[:1]:  # said once
+                for row in self.rows[:1]:  # the remark is made once
                     row.row.table.mark_read(*(c for c in self.columns if c.startswith(prefix)))
         say_unread((row.row for row in self.rows[:1]), warn)
         if self.rows and self.assumed is not None and not {*MODE_COLUMNS} & {*self.columns}:

@@ -209,9 +209,7 @@ def check_trains(backend: str) -> None:
 
 
 def training_of(backend: Backend) -> Any:
-    """The object with a backend's `passes`, `update`, `epoch` and `start`; InputError if it cannot
-    train.
-    """
+    """The object with a backend's `passes`, `update`, `epoch`, `start`; InputError if it cannot train."""
     check_trains(backend.name)
     return pkgutil.resolve_name(f"{type(backend).__module__}.training:TrainingBenchmark")(backend)
 

@@ -114,7 +114,7 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
             part.fill(self.constant)
             for coefficient, column in terms:
                 if isinstance(column, np.ndarray):
-                    # dtype: else float32 counts are multiplied in float32.
+                    # Without dtype, float32 counts would be multiplied in float32.
                     rows = column[start : start + CHUNK_ROWS]
                     part += np.multiply(rows, coefficient, out=product, dtype=np.float64)
                 else:
@@ -180,7 +180,7 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
     def of_operations(self, analysis: Analysis, batch_size: int) -> np.ndarray:
         """(operations, features) ms of each operation by term, without the call.
 
-        In INT8, a conversion counts to the operation that reads or writes the converted tensor.
+        In INT8, a conversion counts as time of the operation that reads or writes the converted tensor.
         """
         # Evaluated for the whole network, as a formula may bend short times.
         terms = self.shares(analysis.counts.at(batch_size)[:, self.columns])[0]

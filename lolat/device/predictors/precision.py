@@ -26,9 +26,9 @@ IN_FLOAT32 = dict.fromkeys(IN_HALF, (OF_PEAK, 0.7))
 """Class of products -> (share of a data sheet's rate, share of its bandwidth) in float32."""
 REACHED_BANDWIDTH = 0.87
 """Share of a data sheet's bandwidth above which only memory limits. The A100 PCIe with 80 GB has 1.24 times
-the bandwidth of the one with 40 GB (1,935 and 1,555 GB/s; NeuSight): equal operations are 1.24 times faster
-at 0.87 of the bandwidth (additions), 1.17 at 0.65 to 0.71 (layer norms, softmax), 1.10 at 0.02 to 0.25
-(products)."""
+the bandwidth of the A100 PCIe with 40 GB (1,935 and 1,555 GB/s; NeuSight). Operations that reach 0.87 of
+the bandwidth (additions) are 1.24 times faster on it, at 0.65 to 0.71 (layer norms, softmax) 1.17 times, at
+0.02 to 0.25 (products) 1.10 times."""
 
 
 def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
@@ -116,7 +116,7 @@ def no_precision(
     has = [d for d in PRECISION_OF if d == measured or (gpu is not None and gpu.rate(d))]
     known = " or ".join(dict.fromkeys(PRECISION_OF[d] for d in has))
     why, expected = f"no rate of {name} in {asked} is known", f"expected {known}"
-    if gpu and dtype in (BFLOAT16, TF32) and is_card(name):  # its sheet is complete
+    if gpu and dtype in (BFLOAT16, TF32) and is_card(name):  # so the sheet is complete
         why = f"{name} has no units for {asked}"
     if gpu is None:
         why = f"{name} has no data sheet here, and was measured in {known}"

@@ -38,11 +38,11 @@ from lolat.units import milliseconds
 if TYPE_CHECKING:
     from lolat.graph.analysis import Analysis
 
-SHARPNESS = 3.0  # order of the norm in files that do not say it: 1 is the sum, infinity the longest
+SHARPNESS = 3.0  # default order of the norm: 1 gives the sum, infinity the longest part
 DEEP = 64  # the depth of a product is padded to multiples of this in half precision
 SPLIT_DEPTH = 1024  # least depth of a part of a split product
 TILE = 64  # height and width of the outputs that a multiprocessor computes at once
-OF_MATRICES = 1.5  # rate of products of matrices over that of convolutions, in TF32
+OF_MATRICES = 1.5  # rate of matrix products / rate of convolutions, in TF32
 WINOGRAD = 4.0
 """Multiplications of a direct 3x3 convolution / multiplications of F(4x4, 3x3) (Lavin and Gray 2016).
 Libraries use the latter in float32: counted as direct convolutions, V100, P100, T4 and P4 reach 1.6 to 2.25
@@ -52,7 +52,7 @@ RECURRENT_MS = 0.007
 14.5 us, median 7.1, for 80 LSTM and RNN networks (40 to 360 units, batches of 1 to 62) by cuDNN's standard
 algorithm and 0.3 to 76 by the one for small layers (xwang233's cudnn-rnn-bench-62143); DeepBench 27 to 62
 us for LSTMs of 256 and 512 units on a V100 (batch 16 to 128), 13 to 52 on a Titan Xp."""
-LEAST_TRAINING_STEPS = 20  # held-out training steps for an interval of their own
+LEAST_TRAINING_STEPS = 20  # least held-out training steps for a separate interval
 LAYOUT_FACTORS = 1.2, 3.1
 """Bytes moved to convert layouts per byte of a convolution in half precision, (forward, backward), at the
 data sheet's bandwidth. Tensor cores need channels last, and cuDNN converts tensors from channels first and

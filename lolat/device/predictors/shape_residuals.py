@@ -14,12 +14,12 @@ from lolat.graph.work import SHAPE, Workload
 from lolat.io.documents import Number, Positive
 
 LENGTH_SCALE = 2.0  # in logarithms of a size
-ERROR_SPREAD = 0.3  # standard deviation of the correction, a logarithm
-TIME_VARIANCE = 0.02  # of one time, as a logarithm
+ERROR_SPREAD = 0.3  # standard deviation of the log correction
+TIME_VARIANCE = 0.02  # variance of the log of one time
 OUTLIER = 0.15  # residual above which an operation has less weight
-MOST_SHAPES = 200  # in a profile
-LEAST_OPERATIONS = 20  # of a class
-ALIGNED_SIZE = 32  # sizes that are multiples of it differ from others
+MOST_SHAPES = 200  # most shapes in a profile
+LEAST_OPERATIONS = 20  # fewest operations of a class that are fitted
+ALIGNED_SIZE = 32  # a size that is a multiple of it counts as another kind of size
 WEIGHING_ROUNDS = 4
 Row = tuple[Positive, Positive, Positive, Positive, Number]
 """(the four sizes of a product as in SHAPE, the weight of this shape)."""
@@ -33,7 +33,7 @@ def fit_shape_residuals(work: Workload, residuals: np.ndarray) -> tuple[Row, ...
         chosen = shapes[np.random.default_rng(0).permutation(len(shapes))[:MOST_SHAPES]]
     chosen = np.unique(chosen, axis=0)
     between, own = _covariance(chosen, shapes), _covariance(chosen, chosen)
-    own += 1e-6 * np.eye(len(chosen))  # against errors of rounding
+    own += 1e-6 * np.eye(len(chosen))  # against rounding errors
     counting = np.ones(len(residuals))
     for _ in range(WEIGHING_ROUNDS):
         counted = between * counting

@@ -51,13 +51,13 @@ class OnnxRuntimeBackend(Backend):
         self.runtime = runtime
         self._quantizer: Child | None = None
         self.torch = import_torch()
-        self.torch.set_num_threads(1)  # to export; more would stay in this process
+        self.torch.set_num_threads(1)  # to export; more threads would stay in this process
         # Threads within an operation, and between operations, which run in turn. 0: the usual number.
         self.threads, self.pools = threads, (0, 0) if threads is None else (threads, 1)
         # Sessions share their memory, so that a hundred of them fit, and their threads.
         arena, usual = runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, runtime.OrtMemType.DEFAULT
         memory = runtime.OrtMemoryInfo("Cpu", arena, 0, usual)
-        with contextlib.suppress(Exception):  # there already; a class of its own
+        with contextlib.suppress(Exception):  # it exists already; the error has a class of its own
             runtime.create_and_register_allocator(memory, runtime.OrtArenaCfg(0, -1, -1, -1))
         with contextlib.suppress(Exception):
             runtime.set_global_thread_pool_sizes(*self.pools)
@@ -97,7 +97,7 @@ class OnnxRuntimeBackend(Backend):
         named = {f"x{i}": array for i, array in enumerate(arrays)}
         with warnings.catch_warnings(action="ignore"), self.torch.no_grad():
             inputs = tuple(map(self.torch.from_numpy, arrays))
-            # By tracing, which takes a tenth of the time of the newer exporter.
+            # Exporting by tracing takes a tenth of the time of the newer exporter.
             self.torch.onnx.export(module, inputs, model, dynamo=False, input_names=list(named))
         return model.getvalue(), named
 
@@ -115,7 +115,7 @@ class OnnxRuntimeBackend(Backend):
         """A call of a session whose inputs and outputs are bound to memory, so that nothing is copied."""
         options = self.runtime.SessionOptions()
         options.log_severity_level = 3
-        # Versions that have no threads of all sessions have threads for each.
+        # Versions without threads shared by all sessions have threads for each session.
         options.use_per_session_threads = not hasattr(self.runtime, "set_global_thread_pool_sizes")
         options.intra_op_num_threads, options.inter_op_num_threads = self.pools
         # No numbers so small that they are slow; idle threads of a session's own keep no processor busy.
@@ -156,7 +156,7 @@ def quantizer() -> Handler:
         source, ready, target = (
             str(folder / f"{name}.onnx") for name in ("float", "ready", "quantized")
         )
-        quant_pre_process(source, ready)  # what ONNX Runtime's page on quantization begins with
+        quant_pre_process(source, ready)  # the first step on ONNX Runtime's page on quantization
         if scheme == DYNAMIC:
             tools.quantize_dynamic(ready, target)
             return

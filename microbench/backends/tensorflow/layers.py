@@ -76,7 +76,7 @@ def _matmul(c: Construction) -> Any:
     contracted = c.operation.attributes["contracted"]
     if right.shape[-2] == contracted:
         return ops.matmul(left, right)
-    # Instead of transposing the keys, take the elements as they lie, which is as much work.
+    # The keys are reshaped, not transposed: the numbers are wrong, but the work is the same.
     rows, columns = left.shape[-2], right.shape[-2]
     product = ops.matmul(
         ops.reshape(left, (-1, rows, contracted)), ops.reshape(right, (-1, contracted, columns))

@@ -51,7 +51,7 @@ class TrainingBenchmark:
                 with tf.GradientTape() as tape:
                     tape.watch(watched)
                     out = tf.nest.flatten(model(x, training=True))
-                # The output too, or what no gradient needs would not be computed.
+                # The output is returned too; else what no gradient needs would not be computed.
                 return out, tape.gradient(out, [*sources, *watched], output_gradients=flowing)
 
             return self.backend.compiled(train, argument, behind)

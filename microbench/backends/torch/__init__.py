@@ -38,7 +38,7 @@ def keep_freed_memory() -> None:
     KiB. The same block took up to twice as long in one process as in another.
     """
     if sys.platform.startswith("linux"):
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)  # musl has none
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)  # musl has no mallopt
         mallopt(M_MMAP_MAX, 0)
         mallopt(M_TRIM_THRESHOLD, -1)
 
@@ -127,7 +127,7 @@ class TorchBackend(Backend):
         if self.options["channels_last"]:
             module = module.to(memory_format=self.torch.channels_last)
         if self.options["compile"]:
-            module = self.torch.compile(module, dynamic=False)  # for each batch size by itself
+            module = self.torch.compile(module, dynamic=False)  # compiled anew for each batch size
         return module
 
     def value(self, tensor: Tensor, shape: Shape, batch_size: int) -> Any:

@@ -80,9 +80,7 @@ class Construction:
         return self.graph.call_function(getattr(self.torch, name), arguments, options)
 
     def window(self) -> tuple[Any, Any, Shape]:
-        """(kernel, strides, padding on both sides) of the spatial axes; the result's size sets the
-        padding.
-        """
+        """(kernel, strides, padding on both sides) of the spatial axes, which give the result its size."""
         kernels, strides = self.attributes["kernel"], self.attributes["strides"]
         sizes = zip(self.operands[0].shape[1:], self.result.shape[1:], strict=True)
         missing = [
@@ -128,7 +126,7 @@ def block_module(torch: Any, graph: Graph) -> tuple[Any, list[Shape]]:
 
 def _is_channels_first(kind: str, operands: list[Value], out: Shape) -> bool:
     """True if the result of an operation is stored channels first."""
-    if kind in AS_IT_LIES:  # an image of one position lies in both orders
+    if kind in AS_IT_LIES:  # an image of one position is in both orders at once
         return len(out) > 3 and all(n == 1 for n in out[1:-1])
     if kind in EITHER:
         return any(value.channels_first for value in operands)
@@ -206,7 +204,7 @@ MAKERS: dict[str, Callable[[Construction], Any]] = {
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv"), _convolution),
     "transposed_conv": _transposed,
     "max_pool": lambda c: c.layer("MaxPool{}", *c.window()),
-    # The mean of the elements that there are, as Keras and NASNet's ports have it.
+    # The mean excludes the padding, as in Keras and NASNet's ports.
     "average_pool": lambda c: c.layer("AvgPool{}", *c.window(), count_include_pad=False),
     "global_average_pool": _global_pool,
     "batch_norm": lambda c: c.layer("BatchNorm{}", c.channels),
@@ -215,7 +213,7 @@ MAKERS: dict[str, Callable[[Construction], Any]] = {
     **{kind: _activation(name, False) for kind, name in _ACTIVATIONS.items()},
     **{kind: _activation(name, True) for kind, name in _IN_PLACE.items()},
     "softmax": lambda c: c.layer("Softmax", dim=-1),
-    "dropout": lambda c: c.layer("Dropout", 0.5),  # nothing but in training
+    "dropout": lambda c: c.layer("Dropout", 0.5),  # it drops elements only in training
     "flatten": lambda c: c.function("flatten", c.nodes[0], 1),
     "reshape": lambda c: c.function("reshape", c.nodes[0], (-1, *c.result.laid[1:])),
     "transpose": _transpose,

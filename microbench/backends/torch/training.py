@@ -39,7 +39,7 @@ class TrainingBenchmark:
         for x in watched:
             x.requires_grad_(True)
         sources = [*module.parameters(), *watched]
-        flowing: list[Any] = []  # until the shapes of the outputs are seen
+        flowing: list[Any] = []  # empty until the shapes of the outputs are known
 
         def call() -> None:
             if not backward:
@@ -47,9 +47,9 @@ class TrainingBenchmark:
                 self.backend.wait()
                 return
             for source in sources:
-                source.grad = None  # as zero_grad does; else they would be added up
+                source.grad = None  # as zero_grad does; otherwise gradients would add up
             outputs = [out for out in module(*inputs) if out.requires_grad]
-            if outputs:  # there are none where a block has no weights, and its input is an image
+            if outputs:  # a block without weights that reads an image has no gradients
                 if not flowing:
                     flowing.extend(map(self.torch.randn_like, outputs))
                 self.torch.autograd.backward(outputs, flowing)
