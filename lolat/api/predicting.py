@@ -91,7 +91,7 @@ class Predictions(Several):
     def words(self) -> str:
         """The number of predictions, the shortest and longest time, and the devices without an answer."""
         from lolat.report.prediction import precision_lines
-        from lolat.report.ranked import assumed_hosts, left_out_lines
+        from lolat.report.ranked import assumed_hosts, left_out_lines, not_compared
 
         if len(self.answers) == 1 and not (self.failures or self.left_out):
             return self.answers[0].words()
@@ -111,8 +111,8 @@ class Predictions(Several):
         if not_fit := sum(p.fits is False for p in self.answers):
             words += f", {not_fit} of which {'does' if not_fit == 1 else 'do'} not fit into memory"
         slow = precision_lines(self.answers) if times else ()
-        lines = "; ".join([words, *slow, *lost]), differ, assumed_hosts(self.answers)
-        return "\n".join(filter(None, lines))
+        remarks = differ, not_compared(self.answers), assumed_hosts(self.answers)
+        return "\n".join(filter(None, ["; ".join([words, *slow, *lost]), *remarks]))
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
         """Write a self-contained HTML page with a chart, the table and its notes.
@@ -326,6 +326,21 @@ def _remedy(prediction: Prediction, limits: Limits) -> str:
         of = f" in {larger.precision}" * (larger.precision != prediction.precision)
         words += f"; with {arg('batch_size')} {larger.batch_size}{of} it computes {rate(larger)}"
     return words
+
+
+def kept_by_none(
+    predictions: Sequence[Prediction], limits: Limits, by_size: bool = True
+) -> Sequence[Prediction]:
+    """The predictions of networks for which no device keeps the limits; all of them without limits.
+
+    `by_size`: each batch size is judged alone. InputError if a sure one has no interval.
+    """
+    if not limits:
+        return predictions
+    groups: dict[tuple[str, int], list[Prediction]] = {}
+    for p in predictions:
+        groups.setdefault((p.query.network, p.batch_size if by_size else 0), []).append(p)
+    return [p for its in groups.values() if not any(map(limits.are_kept, its)) for p in its]
 
 
 def exceeded(predictions: Collection[Prediction], limits: Limits = NO_LIMITS) -> list[str]:

@@ -12,7 +12,7 @@ import click
 
 from lolat.cli import common
 from lolat.cli.main import words_of
-from lolat.device.question import BudgetQuestion, ExplainQuestion, LatencyQuestion
+from lolat.device.question import AUTO, BudgetQuestion, ExplainQuestion, LatencyQuestion
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.forms import is_file, looks_like_network
 from lolat.io.results import answers_of
@@ -83,10 +83,10 @@ OR_BEST = {"more": "best: the fastest, in the layout asked for.", "type": common
         "type": common.PRECISIONS,
     },
     launch={"more": "Several compare them.", "type": common.LAUNCHES},
-    max_ms={"more": "Exit code 3 where it takes longer."},
+    max_ms={"more": "Exit code 3 where it takes longer on all devices."},
     sure=common.SURE,
 )
-@common.parameter("min_samples_per_s", more="Exit code 3 where it computes fewer.")
+@common.parameter("min_samples_per_s", more="Exit code 3 where it computes fewer on all devices.")
 @now_option
 @as_learned_option
 @common.csv_option(more="An answer a row.")
@@ -98,11 +98,11 @@ def predict(
     """Latency of NETWORK on the device of MODEL, in milliseconds, at the machine's usual speed.
 
     The interval contains the machine's usual ups and downs. Several networks, batch sizes and devices give
-    one table (docs/reference/tables.md); leave MODEL out if --on names the devices. Exit code 3 if a limit
-    is missed, or no network fits.
+    one table (docs/reference/tables.md); leave MODEL out if --on names the devices. Exit code 3 if no
+    device keeps a limit, or no network fits.
     """
     from lolat.api.choosing import devices
-    from lolat.api.predicting import exceeded, predict_all
+    from lolat.api.predicting import exceeded, kept_by_none, predict_all
     from lolat.api.profile_names import ALL
     from lolat.device.limits import Limits
     from lolat.report.prediction import summary, table_of_predictions
@@ -141,7 +141,7 @@ def predict(
         common.answer(predictions, [*table, *left_out_lines(predictions.left_out)])
     if csv is not None or html is not None:
         _write(predictions, csv, html, limits)
-    if lines := exceeded(answers, limits):
+    if lines := exceeded(kept_by_none(answers, limits, AUTO not in asked["batch_size"]), limits):
         several = f"{len(lines)} of {len(answers)} answers are beyond the limit; the first: "
         no = AnswerIsNo(several * (len(lines) > 1) + lines[0])
         if not predictions.errors:

@@ -86,6 +86,14 @@ class Limits:
         longest = self.longest_ms(prediction.batch_size)
         return within_limit(prediction.latency_ms, prediction.interval_ms, longest, self.sure)
 
+    def are_kept(self, prediction: Prediction) -> bool:
+        """True if the latency, or if `sure` the upper end of its interval, keeps them and it fits.
+
+        InputError if a sure one has no interval.
+        """
+        longest = self.longest_ms(prediction.batch_size)
+        return prediction.fits is not False and end_ms(prediction, self.sure) <= longest
+
 
 NO_LIMITS = Limits()
 

@@ -42,12 +42,20 @@ def errors_of(prediction: Prediction) -> Hashable:
     return file.mode.fused, prediction.channels_last
 
 
-def fastest(predictions: Sequence[Prediction]) -> Prediction | None:
-    """The prediction with the shortest time per sample, among networks that fit in memory.
-
-    None if there is no prediction, if precisions, launches or loads differ (see `not_alike`), or if assumed
-    hosts decide the comparison at its batch size.
+def compared(predictions: Sequence[Prediction]) -> Sequence[Prediction]:
+    """The predictions whose times compare devices: without profiles learned beside other programs, unless
+    all were.
     """
+    return [p for p in predictions if p.query.model.file.loaded is None] or predictions
+
+
+def fastest(predictions: Sequence[Prediction]) -> Prediction | None:
+    """The prediction with the shortest time per sample, of those `compared` that fit in memory.
+
+    None if there is no prediction, if precisions or launches differ (see `not_alike`), or if assumed hosts
+    decide the comparison at its batch size.
+    """
+    predictions = compared(predictions)
     able = [p for p in predictions if p.fits is not False]
     best = min(able, key=sample_ms, default=None)
     if best is None or not_alike(p.query.model for p in predictions):
@@ -57,10 +65,11 @@ def fastest(predictions: Sequence[Prediction]) -> Prediction | None:
 
 
 def cheapest(predictions: Sequence[Prediction]) -> Prediction | None:
-    """The prediction with the lowest price per sample.
+    """The prediction with the lowest price per sample, of those `compared`.
 
-    None if no price is known, or if precisions, launches or loads differ (see `not_alike`).
+    None if no price is known, or if precisions or launches differ (see `not_alike`).
     """
+    predictions = compared(predictions)
     usd = {
         n: price for n, p in enumerate(predictions) if (price := p.dollars_per_million) is not None
     }

@@ -159,17 +159,9 @@ def not_alike(
 ) -> str:
     """A remark on devices whose times are not comparable; "" if they are.
 
-    They are not if only some GPUs run in half precision, if launches differ without the user having asked
-    for them, or if only some learned devices were busy. `of_precision`, `of_launch`: the remedies.
+    They are not if only some GPUs run in half precision, or if launches differ without the user having
+    asked for them. `of_precision`, `of_launch`: the remedies.
     """
-    models = [*models]
-    busy = {plain(model.row_name): bool(model.file.loaded) for model in models}
-    if len({*busy.values()}) > 1:
-        names = ", ".join(name for name, is_busy in busy.items() if is_busy)
-        return (
-            f"Loads differ, so these times do not compare the devices: {names} learned while other "
-            "programs ran, the others not"
-        )
     gpus = [model for model in models if Roofline.name in model.predictors]
     by_own = [model for model in gpus if model.asked.precision is None]
     launched = gpus if any(model.asked.launch is None for model in gpus) else []

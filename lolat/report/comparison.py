@@ -16,14 +16,16 @@ from lolat.device.prediction import Prediction
 from lolat.device.summary import known_by, not_alike
 from lolat.hardware.prices import price_list
 from lolat.parameters import COVERAGE, in_python
+from lolat.report.best_devices import best_lines
 from lolat.report.bottlenecks.page import style
-from lolat.report.prediction import best_lines, table_of_predictions
+from lolat.report.prediction import table_of_predictions
 from lolat.report.ranked import (
     assumed_hosts,
     device_words,
     groups_of,
     left_out_lines,
     network_words,
+    not_compared,
 )
 from lolat.report.rows import GLOSSARY
 from lolat.report.tables import ReportTable, element, for_readers, interval_head
@@ -62,7 +64,7 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
     assert isinstance(table, ReportTable)
     lines += left_out_lines({**found.left_out, **found.failures}, None)
     # Without a best, as precisions differ, the reason comes first.
-    differ = filter(None, [not_alike(p.query.model for p in answers)])
+    differ = filter(None, [not_alike(p.query.model for p in answers), not_compared(answers)])
     best = [*differ, *best_lines(answers, limits), *filter(None, [assumed_hosts(answers)])]
     if any(p.price_per_hour for p in answers):
         listed = {(p.prices or price_list()).prices: None for p in answers}

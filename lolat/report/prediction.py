@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import product
-from math import inf
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from shlex import quote
 from typing import Any
 
 from lolat.device.domain import LARGER, NEGLIGIBLE_SHARE, SMALLER, range_of
-from lolat.device.fastest import in_better_modes, in_mode, in_other_modes, precision_words
+from lolat.device.fastest import precision_words
 from lolat.device.limits import NO_LIMITS, Limits
 from lolat.device.prediction import (
     Prediction,
@@ -19,22 +17,20 @@ from lolat.device.prediction import (
     memory_words,
     no_room_words,
 )
-from lolat.device.ranking import by_assumed_host, cheapest, fastest
+from lolat.device.ranking import by_assumed_host, cheapest, compared, fastest
 from lolat.device.summary import headline, known_by, not_alike
 from lolat.graph.weights import parameters
 from lolat.hardware.prices import price_list
 from lolat.io.results import topic
+from lolat.report.best_devices import best_lines, compares, has_prices, with_price
 from lolat.report.ranked import (
     MOST_NAMES,
     MOST_NOTES,
-    apart_words,
     assumed_hosts,
     device_words,
-    few,
     grouped_notes,
-    groups_of,
     levels_words,
-    rated,
+    not_compared,
 )
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, folded, marked_rows
 from lolat.report.tables import Column, Part, ReportTable, ends_of, interval_head
@@ -72,10 +68,10 @@ def summary(prediction: Prediction) -> Iterator[str]:
     """A few lines on the latency of a network and its interval."""
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
+    yield from precision_lines([prediction])
     yield known_by(prediction.query.model.profile, prediction.query.model.file)
     yield totals(prediction)
     yield memory_words(prediction)
-    yield from precision_lines([prediction])
     yield from note_lines(prediction.warnings)
 
 
@@ -123,10 +119,10 @@ def report_lines(
     """
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
+    yield from precision_lines([prediction])
     yield headline(prediction.query.model)
     yield totals(prediction)
     yield memory_words(prediction)
-    yield from precision_lines([prediction])
     yield ""
     yield block_table(prediction, depth)
     if depth is not None and all(len(row.blocks) == 1 for row in block_rows(prediction, depth)):
@@ -229,7 +225,7 @@ def table_of_predictions(
     `grouped_notes`.
     """
     differ = not_alike(p.query.model for p in predictions)
-    is_priced = _is_priced(predictions)
+    is_priced = has_prices(predictions)
     interval = "".join({interval_head(p.coverage) for p in predictions})
 
     columns = [
@@ -242,7 +238,7 @@ def table_of_predictions(
         Column("ms", lambda p: p.latency_ms, digits),
         Column(interval, lambda p: p.interval_ms, ends_of(digits)),
         Column("samples/s", lambda p: p.samples_per_s, digits),
-        Column("vs. first", _versus_first([] if differ else predictions)),
+        Column("vs. first", _versus_first([] if differ else compared(predictions))),
         Column("$ a million", lambda p: (is_priced and p.dollars_per_million) or None, digits),
         Column("price of", lambda p: (is_priced and p.rented_card) or None, is_text=True),
         Column(limits.heading, lambda p: limits.kept(p) if limits else None, is_text=True),
@@ -250,7 +246,7 @@ def table_of_predictions(
         Column("memory", memory_cell, is_text=True),
     ]  # fmt: skip
     yield ReportTable(columns, predictions, stacked=True)
-    yield from filter(None, [differ, assumed_hosts(predictions)])
+    yield from filter(None, [differ, not_compared(predictions), assumed_hosts(predictions)])
     yield from precision_lines(predictions)
     yield from levels_words(
         {device_words(p): p.query.model.file.environment.own_networks for p in predictions}
@@ -264,7 +260,7 @@ def table_of_predictions(
     noted = [*_noted(predictions)]
     able = [p for p in predictions if not limits or limits.kept(p) in ("yes", "likely")]
     each = [[p for p in able if p.network == of] for of in {p.network for p in able}]
-    best = [b for its in each if _compares(its) for b in (fastest(its), cheapest(its))]
+    best = [b for its in each if compares(its) for b in (fastest(its), cheapest(its))]
     chosen = {
         one[0] for one, p in zip(noted, predictions, strict=True) if any(p is b for b in best)
     }
@@ -280,7 +276,11 @@ def _versus_first(predictions: Sequence[Prediction]) -> Callable[[Prediction], s
         if device_words(p) == device_words(firsts.setdefault(network, p)):
             by_size[network, p.batch_size] = p
 
+    those = {id(p) for p in predictions}
+
     def relative(p: Prediction) -> str | None:
+        if id(p) not in those:
+            return None
         other = by_size.get((p.query.network, p.batch_size)) or firsts[p.query.network]
         are_hosts = device_words(other) != device_words(p) and any(map(by_assumed_host, (other, p)))
         if are_hosts or not (p.samples_per_s and other.samples_per_s):
@@ -300,185 +300,16 @@ def _noted(
     """
     has_several = len({p.query.network for p in predictions}) > 1
     has_batches = len({p.batch_size for p in predictions}) > 1
-    is_named = has_several or not has_batches or _compares(predictions)
+    is_named = has_several or not has_batches or compares(predictions)
     for p in predictions:
         of = f"{plain(p.query.network)} on " if has_several else ""
         named = f"{of}{device_words(p)}" + (f" at batch {p.batch_size}" if has_batches else "")
         yield named if is_named else f"batch {p.batch_size}", p.warnings, p.interval_ms
 
 
-def _compares(predictions: Iterable[Prediction]) -> bool:
-    """True for several devices."""
-    return len({p.row_name for p in predictions}) > 1
-
-
-def _is_priced(predictions: Sequence[Prediction]) -> bool:
-    """True for several devices, or if a price was asked for."""
-    return _compares(predictions) or any(p.prices for p in predictions)
-
-
-MOST_GROUPS = 3  # pairs of a network and a batch size for which other modes are told
-
-
-def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
-    """Sentences on the fastest and the cheapest device, and within limits on the lowest price an hour.
-    Without prices none is on these; there are none for different precisions or launches.
-    """
-    if not_alike(p.query.model for p in predictions):
-        return
-    has_few = len(groups_of(predictions)) <= MOST_GROUPS
-    others = in_other_modes(predictions) if has_few else {}
-    yield from fastest_lines(predictions, others)
-    if not has_few and _compares(predictions):
-        yield "Faster modes, such as --launch compiled, are named for fewer networks and batch sizes"
-    if not _is_priced(predictions):
-        return
-    cheapest = [*cheapest_lines(predictions, limits, others)]
-    best = cheapest, [*_lowest_rent(predictions, limits)]
-    for lines in best if limits.min_samples_per_s is None else reversed(best):
-        yield from lines
-
-
-InModes = Mapping[str, Sequence[Prediction]]
-"""An option -> the predictions with it; see `in_other_modes`."""
-
-
-def fastest_lines(
-    predictions: Sequence[Prediction], in_modes: InModes | None = None
-) -> Iterator[str]:
-    """A sentence on the fastest of several devices for each network and batch size; equal sizes share one.
-    It tells if assumed hosts decide. Further sentences tell the fastest in clearly faster modes.
-    """
-
-    def grouped(each: Iterable[Prediction]) -> dict[tuple[str, int], list[Prediction]]:
-        return groups_of(p for p in each if p.fits is not False)
-
-    groups = grouped(predictions)
-    others = {option: grouped(each) for option, each in (in_modes or {}).items()}
-    networks, sizes = ({key[n] for key in groups} for n in (0, 1))
-    found = dict[tuple[str, str, str, str], dict[int, str]]()
-    for key, its in groups.items():
-        of = f" for {key[0]}" * (len(networks) > 1)
-        if len({*map(device_words, its)}) < 2:
-            continue
-        if (own := fastest(its)) is None:
-            found.setdefault(("", of, _undecided(its), ""), {})[key[1]] = ""
-            continue
-        each_best = ((name, fastest(groups_in.get(key, []))) for name, groups_in in others.items())
-        modes_best = [(name, one) for name, one in each_best if one]
-        better = in_better_modes(modes_best, lambda one: one[1].latency_ms, own.latency_ms)
-        for option, first in (("", own), *better):
-            best, each = device_words(first), others[option][key] if option else its
-            alike = apart_words(best, {device_words(p): rated(p) for p in each}, "; ")
-            found.setdefault((option, of, best, alike), {})[key[1]] = milliseconds(first.latency_ms)
-    for (option, of, best, alike), ms in found.items():
-        at = f" at batch {', '.join(map(str, ms))}" * (len(sizes) > 1)
-        with_option = option and f" with {option}"
-        yield f"Fastest{with_option}{at}{of}: {', '.join(filter(None, [best, *ms.values()]))}{alike}"
-
-
-def _undecided(predictions: Sequence[Prediction]) -> str:
-    """The words on the fastest if assumed hosts decide: the host-bound devices, and the fastest without
-    hosts.
-    """
-    bound = [device_words(p) for p in predictions if by_assumed_host(p)]
-    are = f"{few(bound, MOST_NAMES)} {'is' if len(bound) == 1 else 'are'} host-bound"
-    others = in_mode(predictions, "--launch graph")
-    if (best := fastest(others)) is None or len(others) < len(predictions):
-        return f"not decided, as {are}"
-    return f"not decided, as {are} (--launch graph: {device_words(best)}, {milliseconds(best.latency_ms)})"
-
-
-def cheapest_lines(
-    predictions: Sequence[Prediction],
-    limits: Limits = NO_LIMITS,
-    in_modes: InModes | None = None,
-) -> Iterator[str]:
-    """A sentence on the cheapest device for each network and batch size; equal sizes share one.
-
-    Within limits, or if devices have sizes of their own (auto), it is on the cheapest device and size for
-    each network. Further sentences tell the cheapest in another layout and in another launch if clearly
-    cheaper.
-    """
-    networks = dict.fromkeys(plain(p.query.network) for p in predictions)
-    sizes = {p.batch_size: None for p in predictions}
-    devices = {device_words(p) for p in predictions}
-    has_all = len(networks) * len(sizes) * len(devices) == len(predictions)
-    by_size = len(sizes) > 1 and len(devices) > 1 and has_all and not limits
-    at = "" if len(sizes) == 1 else " at batch {}"
-    found = dict[tuple[str, str, str, str], dict[int | None, str]]()
-    for network, size in product(networks, sizes if by_size else [None]):
-        priced = [
-            (
-                option,
-                {
-                    device_words(p) + at.format(p.batch_size) * (size is None): p
-                    for p in each
-                    if p.dollars_per_million is not None
-                    and (plain(p.query.network), size or p.batch_size) == (network, p.batch_size)
-                    and (not limits or limits.kept(p) in ("yes", "likely"))
-                },
-            )
-            for option, each in ({"": predictions} | dict(in_modes or {})).items()
-        ]
-        better = in_better_modes(priced[1:], _least_dollars, _least_dollars(priced[0]))
-        for option, each in (priced[0], *better):
-            if each:
-                best, price, alike = _cheapest_words(each)
-                of = f" for {network}" if len(networks) > 1 else ""
-                found.setdefault((option, of, best, alike), {})[size] = price
-    no_price = {device_words(p): None for p in predictions if p.price_per_hour is None}
-    without = f"; no price of {few([*no_price], MOST_NAMES)}" if no_price else ""
-    for (option, of, best, alike), prices in found.items():
-        within = f" {limits.words}" if limits else at.format(", ".join(map(str, prices))) * by_size
-        busy = ", if always busy" * (limits.min_samples_per_s is not None)
-        told = {*prices.values()} if len({*prices.values()}) == 1 else prices.values()
-        head, also = (f"Cheapest with {option}", "") if option else ("Cheapest", without)
-        yield f"{head}{within}{of}: {best}, {', '.join(told)} a million samples{busy}{alike}{also}"
-
-
-def _least_dollars(of_option: tuple[str, Mapping[str, Prediction]]) -> float:
-    """The lowest price of a million samples in a mode; infinite without one."""
-    return min((p.dollars_per_million or 0.0 for p in of_option[1].values()), default=inf)
-
-
-def _cheapest_words(priced: Mapping[str, Prediction]) -> tuple[str, str, str]:
-    """(the cheapest of predictions with a price, its price, a clause on others too close to call)."""
-    ranked = {
-        name: rated(p, (p.dollars_per_million or 0.0) / (p.latency_ms or 1.0))
-        for name, p in priced.items()
-    }
-    best = min(ranked, key=lambda name: ranked[name].value)
-    device = device_words(priced[best])  # the batch sizes of a device share its errors
-    rivals = {n: r for n, r in ranked.items() if n == best or device_words(priced[n]) != device}
-    alike = _with_one_host(best, priced) + apart_words(best, rivals, "; ")
-    return best, f"${digits(ranked[best].value)}", alike
-
-
-def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
-    """A clause that hosts are assumed; "" if the best has none, and is the best with any host.
-
-    It names the cheapest device if all had the slowest assumed host.
-    """
-    waits = {name: p.host_ms for name, p in priced.items() if p.host_ms and by_assumed_host(p)}
-    slowest = max(waits.values(), default=0.0)
-
-    def dollars(name: str) -> float:
-        p, dollars = priced[name], priced[name].dollars_per_million or 0.0
-        return dollars * (slowest + p.after_host_ms) / p.latency_ms if name in waits else dollars
-
-    other = min(priced, key=dollars)
-    if not waits or (other == best and best not in waits):
-        return ""
-    how = "yours: --host-us" if other == best else f"if all had the slowest of them: {other}"
-    one, several = "an assumed host decides the time", "assumed hosts decide the times"
-    what = one if len(waits) == 1 else several
-    return f"; {what} of {few([*waits], MOST_NAMES)} ({how})"
-
-
 def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
     """A line on the prices an hour of devices with room; of at most MOST_NAMES with their instances."""
-    priced = {plain(p.device): p for p in _with_price(predictions).values()}
+    priced = {plain(p.device): p for p in with_price(predictions).values()}
     has_places = len(priced) <= MOST_NAMES
     rented = [
         f"{name}: {f'{p.instance}, ' if has_places else ''}${digits(p.price_per_hour or 0.0)}"
@@ -489,32 +320,3 @@ def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
         of = "".join(f" in {name}" for name in lists)
         yours = "yours: --prices FILE" + ("" if has_places else "; instances: --json")
         yield f"Prices per hour{of}, device always busy: {'; '.join(rented)} ({yours})"
-
-
-def by_hour(predictions: Sequence[Prediction]) -> list[tuple[str, float]]:
-    """(device, US$ an hour) of the devices with a price and room, the lowest price first."""
-    prices = {name: p.price_per_hour or 0.0 for name, p in _with_price(predictions).items()}
-    return sorted(prices.items(), key=lambda one: one[1])
-
-
-def _with_price(predictions: Sequence[Prediction]) -> dict[str, Prediction]:
-    """A prediction of each device with a price and room."""
-    rented = (p for p in predictions if p.price_per_hour is not None and p.fits is not False)
-    return {device_words(p): p for p in rented}
-
-
-def _lowest_rent(predictions: Sequence[Prediction], limits: Limits) -> Iterator[str]:
-    """A line on the device of the lowest price an hour that keeps the limits, for each network.
-
-    Whoever rents one device for a load that each can bear pays by the hour, not by the sample.
-    """
-    networks = dict.fromkeys(plain(p.query.network) for p in predictions)
-    for network in networks if limits else ():
-        able = [
-            p for p in predictions
-            if plain(p.query.network) == network and limits.kept(p) in ("yes", "likely")
-        ]  # fmt: skip
-        if prices := by_hour(able):
-            of = f" for {network}" if len(networks) > 1 else ""
-            steady = "for a steady load within its rate"
-            yield f"Lowest price an hour{of}: {prices[0][0]}, ${digits(prices[0][1])}, {steady}"

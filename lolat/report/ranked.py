@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from lolat.device.intervals import chance_of_less, ratio_half_width
-from lolat.device.ranking import by_assumed_host, errors_of, hosts_decide
+from lolat.device.ranking import by_assumed_host, compared, errors_of, hosts_decide
 from lolat.io.results import in_one, topic
 from lolat.parameters import COVERAGE
 from lolat.units import by_text, percent, plain, plural
@@ -128,6 +128,18 @@ def levels_words(own_runs: Mapping[str, int]) -> Iterator[str]:
     if any(own_runs.values()) and not all(own_runs.values()):
         own = ", ".join(name for name, runs in own_runs.items() if runs)
         yield f"Levels differ: own runs corrected {own} alone; runs on the others do the same (lolat fit)"
+
+
+def not_compared(predictions: Sequence[Prediction]) -> str:
+    """A remark on devices that were learned beside other programs, which no verdict compares; "" without
+    any.
+    """
+    idle = {id(p) for p in compared(predictions)}
+    busy = dict.fromkeys(device_words(p) for p in predictions if id(p) not in idle)
+    if not busy:
+        return ""
+    was = "was" if len(busy) == 1 else "were"
+    return f"Not compared: {few([*busy], MOST_NAMES)}, which {was} learned while other programs ran"
 
 
 def assumed_hosts(predictions: Sequence[Prediction]) -> str:

@@ -11,9 +11,9 @@ from shlex import join
 from lolat.device.domain import Place, range_of
 from lolat.device.fastest import in_other_modes
 from lolat.device.prediction import Prediction
-from lolat.device.ranking import fastest
-from lolat.report.prediction import cheapest_lines, fastest_lines
-from lolat.report.ranked import assumed_hosts
+from lolat.device.ranking import compared, fastest
+from lolat.report.best_devices import cheapest_lines, fastest_lines
+from lolat.report.ranked import assumed_hosts, not_compared
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.web.cards import BlockLine, BlockTable, LatencyCard, LatencyComparison, LatencyGroup
 from lolat.web.form import Form
@@ -34,10 +34,11 @@ def _labeled(prediction: Prediction, name: str) -> Prediction:
 
 
 def _verdicts(predictions: Sequence[Prediction], is_alike: bool) -> tuple[list[str], list[str]]:
-    """(sentences on assumed hosts, the fastest and the cheapest; the same for other execution modes)."""
-    first = [*filter(None, [assumed_hosts(predictions)])]
+    """(sentences on devices left out, the fastest and the cheapest; the same for other execution modes)."""
+    first = [*filter(None, [not_compared(predictions), assumed_hosts(predictions)])]
     if not is_alike:
         return first, []
+    predictions = compared(predictions)
     modes = in_other_modes(predictions)
     first += [*fastest_lines(predictions), *cheapest_lines(predictions)]
     others = [*fastest_lines(predictions, modes), *cheapest_lines(predictions, in_modes=modes)]

@@ -11,7 +11,8 @@ import pytest
 
 import lolat
 from lolat.device.prediction import Prediction
-from lolat.report.prediction import best_lines, table_of_predictions
+from lolat.report.best_devices import best_lines
+from lolat.report.prediction import table_of_predictions
 from lolat.report.tables import lines_of
 from lolat.units import digits, milliseconds
 from tests.synthetic import one
@@ -32,9 +33,15 @@ WORTH: dict[str, Worth] = {"Fastest": lambda p: p.latency_ms, "Cheapest": dollar
 
 
 def told_of(found: Any) -> dict[str, list[str]]:
-    """The sentences on the fastest and the cheapest: name -> their words."""
+    """The sentences on the fastest and the cheapest, and their clauses on other modes: name -> words."""
     lines = [*lines_of(table_of_predictions(found.answers))]
-    return {name: [x for x in lines if x.startswith(name)] for name in WORTH}
+    told = dict[str, list[str]]()
+    for name in WORTH:
+        lines_of_name = [x for x in lines if x.startswith(name)]
+        assert len(lines_of_name) <= len({p.network for p in found.answers}) * 2
+        parts = (x.split(" · with ") for x in lines_of_name)
+        told[name] = [y for own, *more in parts for y in (own, *(f"{name} with {m}" for m in more))]
+    return told
 
 
 @pytest.mark.parametrize(
@@ -83,6 +90,7 @@ def test_its_verdict_is_that_of_the_question_with_this_option(option: str) -> No
         asked, *others = told_of(lolat.predict(*ask, precision="amp", **about))[name]
         assert not [x for x in others if option in x]
         assert len(others) == (option == "--channels-last")  # the launch
+        told, asked = (words.replace(" a million samples", "") for words in (told, asked))
         bare, plain = (re.sub(r"(rtx-\d+)[-a-z]+", r"\1", words) for words in (told, asked))
         assert bare.replace(f" with {option}", "") == plain
 

@@ -15,16 +15,17 @@ from scipy.stats import norm
 from lolat import predict
 from lolat.api.loading import load
 from lolat.api.model import Model
-from lolat.api.predicting import Predictions, exceeded
+from lolat.api.predicting import Predictions, exceeded, kept_by_none
 from lolat.device.attribution import find_block
 from lolat.device.limits import Limits
-from lolat.device.prediction import memory_words
-from lolat.device.ranking import errors_of
+from lolat.device.prediction import Prediction, memory_words
+from lolat.device.ranking import cheapest, errors_of, fastest
 from lolat.errors import AnswerIsNo, InputError, worded
 from lolat.graph.analysis import analyze
 from lolat.graph.blocks import BlockName
 from lolat.io.results import Figure, Remark
 from lolat.report import prediction as report
+from lolat.report.best_devices import cheapest_lines
 from lolat.report.ranked import Rated, apart_words, device_words, grouped_notes
 from lolat.report.tables import lines_of
 from lolat.units import byte_size, milliseconds
@@ -257,11 +258,11 @@ def test_batches_of_one_device_are_no_rivals() -> None:
     best, *others = sorted(found, key=lambda p: p.dollars_per_million or math.inf)
     rivals = [("l4", f"{p.batch_size}") for p in others if device_words(p) == "l4"]
     assert (device_words(best), best.batch_size, len(rivals)) == ("t4", 64, 2)
-    (line,) = report.cheapest_lines(found.answers, Limits(100.0))
+    (line,) = cheapest_lines(found.answers, Limits(100.0))
     told = line.partition(";")[2]
     assert re.findall(r"(\w+) at batch (\d+)", told) == rivals
     alone = found.filter(lambda p: device_words(p) == "t4")
-    assert "too close" not in "".join(report.cheapest_lines(alone.answers, Limits(100.0)))
+    assert "too close" not in "".join(cheapest_lines(alone.answers, Limits(100.0)))
 
 
 def test_a_rival_below_the_best_is_less() -> None:
@@ -327,15 +328,43 @@ def test_a_profile_learned_beside_other_programs_says_so(monkeypatch: pytest.Mon
     monkeypatch.setattr(type(answer), "_offered", (1.0, "a machine", None))
     both = [answer, MODEL.predict(synthetic.network())]
     text = "\n".join(lines_of(report.table_of_predictions(both)))
-    assert "Loads differ, so these times do not compare the devices: busy.json" in text
+    assert "Not compared: busy.json, which was learned while other programs ran" in text
     assert "Cheapest" not in text
     assert "vs. first" not in text
+    assert (fastest(both), cheapest(both)) == (both[1], both[1])
+    assert fastest([answer]) is answer
     idle = Model(synthetic.document(noise=noise | {"others": 0.2}), "busy.json")
     text = "\n".join(
         lines_of(report.table_of_predictions([idle.predict(synthetic.network()), both[1]]))
     )
-    assert "Loads differ" not in text
+    assert "Not compared" not in text
     assert "Cheapest" in text
+    # Beside two others these are compared with each other, although the busy one is the fastest.
+    other = Model(synthetic.document(), "slow.json").predict(synthetic.network())
+    slow = replace(other, latency_ms=2 * other.latency_ms, interval_ms=None)
+    three = [replace(answer, latency_ms=1e-3), both[1], slow]
+    table, *lines = report.table_of_predictions(three)
+    (told,) = [line for line in lines_of(lines) if line.startswith("Fastest")]
+    assert told.startswith(f"Fastest: {device_words(both[1])}, ")
+    assert any(line.startswith("Cheapest: ") for line in lines_of(lines))
+    (column,) = (c for c in table.columns if c.head == "vs. first")  # type: ignore[union-attr]
+    assert [column.value(p) for p in three] == [None, "1.00x", "2.00x"]
+
+
+def test_a_limit_that_one_device_keeps_is_missed_by_none() -> None:
+    """Of each network and batch size; of one device each row counts."""
+
+    def on(name: str, size: int, ms: float) -> Prediction:
+        found = Model(synthetic.document(), name).predict(synthetic.network(), size)
+        return replace(found, latency_ms=ms, interval_ms=(0.5 * ms, 2 * ms))
+
+    a, b, large = on("a", 1, 5.0), on("b", 1, 20.0), on("a", 8, 20.0)
+    assert kept_by_none([a, b], Limits(10.0)) == []
+    assert kept_by_none([b], Limits(10.0)) == [b]
+    assert kept_by_none([a, b], Limits(9.0, sure=True)) == [a, b]
+    assert kept_by_none([a, b, large], Limits(10.0)) == [large]
+    assert kept_by_none([a, b, large], Limits(10.0), by_size=False) == []
+    assert kept_by_none([a, b], Limits()) == [a, b]
 
 
 def _told(on: str, **asked: Any) -> tuple[str, Predictions]:

@@ -1,0 +1,239 @@
+"""Sentences on the fastest and the cheapest of several devices, also in other layouts and launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from math import inf
+
+from lolat.device.fastest import in_better_modes, in_mode, in_other_modes
+from lolat.device.limits import NO_LIMITS, Limits
+from lolat.device.prediction import Prediction
+from lolat.device.ranking import by_assumed_host, compared, fastest
+from lolat.device.summary import not_alike
+from lolat.report.ranked import MOST_NAMES, apart_words, device_words, few, groups_of, rated
+from lolat.units import digits, milliseconds, plain
+
+
+def compares(predictions: Iterable[Prediction]) -> bool:
+    """True for several devices."""
+    return len({p.row_name for p in predictions}) > 1
+
+
+def has_prices(predictions: Sequence[Prediction]) -> bool:
+    """True for several devices, or if a price was asked for."""
+    return compares(predictions) or any(p.prices for p in predictions)
+
+
+MOST_GROUPS = 3  # pairs of a network and a batch size for which other modes are told
+
+
+def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
+    """Sentences on the fastest and the cheapest device, and within limits on the lowest price an hour.
+    Without prices none is on these; there are none for different precisions or launches.
+    """
+    if not_alike(p.query.model for p in predictions):
+        return
+    predictions = compared(predictions)
+    has_few = len(groups_of(predictions)) <= MOST_GROUPS
+    others = in_other_modes(predictions) if has_few else {}
+    yield from fastest_lines(predictions, others)
+    if not has_few and compares(predictions):
+        yield "Faster modes, such as --launch compiled, are named for fewer networks and batch sizes"
+    if not has_prices(predictions):
+        return
+    cheapest = [*cheapest_lines(predictions, limits, others)]
+    best = cheapest, [*_lowest_rent(predictions, limits)]
+    for lines in best if limits.min_samples_per_s is None else reversed(best):
+        yield from lines
+
+
+InModes = Mapping[str, Sequence[Prediction]]
+"""An option -> the predictions with it; see `in_other_modes`."""
+
+
+def fastest_lines(
+    predictions: Sequence[Prediction], in_modes: InModes | None = None
+) -> Iterator[str]:
+    """A sentence on the fastest of several devices for each network and batch size; equal sizes share one.
+    It tells if assumed hosts decide, and the fastest in clearly faster modes.
+    """
+
+    def grouped(each: Iterable[Prediction]) -> dict[tuple[str, int], list[Prediction]]:
+        return groups_of(p for p in each if p.fits is not False)
+
+    groups = grouped(predictions)
+    others = {option: grouped(each) for option, each in (in_modes or {}).items()}
+    networks, sizes = ({key[n] for key in groups} for n in (0, 1))
+    found = dict[tuple[str, str, str, str], dict[int, str]]()
+    for key, its in groups.items():
+        of = f" for {key[0]}" * (len(networks) > 1)
+        if len({*map(device_words, its)}) < 2:
+            continue
+        if (own := fastest(its)) is None:
+            found.setdefault(("", of, _undecided(its), ""), {})[key[1]] = ""
+            continue
+        each_best = ((name, fastest(groups_in.get(key, []))) for name, groups_in in others.items())
+        modes_best = [(name, one) for name, one in each_best if one]
+        better = in_better_modes(modes_best, lambda one: one[1].latency_ms, own.latency_ms)
+        for option, first in (("", own), *better):
+            best, each = device_words(first), others[option][key] if option else its
+            alike = apart_words(best, {device_words(p): rated(p) for p in each}, "; ")
+            found.setdefault((option, of, best, alike), {})[key[1]] = milliseconds(first.latency_ms)
+    told = []
+    for (option, of, best, alike), ms in found.items():
+        at = f" at batch {', '.join(map(str, ms))}" * (len(sizes) > 1)
+        words = f"{', '.join(filter(None, [best, *ms.values()]))}{alike}"
+        told.append((option, of, f"{at}{of}: {words}", f"{at}: {words}"))
+    yield from _in_lines("Fastest", told)
+
+
+def _in_lines(head: str, told: Iterable[tuple[str, str, str, str]]) -> Iterator[str]:
+    """Yield a line for each of (option, network, words, words of a clause); one with an option is a clause
+    of the line above it, if that is of the same network.
+    """
+    line, last = "", ""
+    for option, network, words, clause in told:
+        with_option = option and f" with {option}"
+        if option and line and network == last:
+            line += f" ·{with_option}{clause}"
+            continue
+        if line:
+            yield line
+        line, last = f"{head}{with_option}{words}", network
+    if line:
+        yield line
+
+
+def _undecided(predictions: Sequence[Prediction]) -> str:
+    """The words on the fastest if assumed hosts decide: the host-bound devices, and the fastest without
+    hosts.
+    """
+    bound = [device_words(p) for p in predictions if by_assumed_host(p)]
+    are = f"{few(bound, MOST_NAMES)} {'is' if len(bound) == 1 else 'are'} host-bound"
+    others = in_mode(predictions, "--launch graph")
+    if (best := fastest(others)) is None or len(others) < len(predictions):
+        return f"not decided, as {are}"
+    return f"not decided, as {are} (--launch graph: {device_words(best)}, {milliseconds(best.latency_ms)})"
+
+
+def cheapest_lines(
+    predictions: Sequence[Prediction],
+    limits: Limits = NO_LIMITS,
+    in_modes: InModes | None = None,
+) -> Iterator[str]:
+    """A sentence on the cheapest device for each network and batch size; equal sizes share one.
+
+    Within limits, or if devices have sizes of their own (auto), it is on the cheapest device and size for
+    each network. It tells the cheapest in another layout and in another launch too if clearly cheaper.
+    """
+    networks = dict.fromkeys(plain(p.query.network) for p in predictions)
+    sizes = {p.batch_size: None for p in predictions}
+    devices = {device_words(p) for p in predictions}
+    has_all = len(networks) * len(sizes) * len(devices) == len(predictions)
+    by_size = len(sizes) > 1 and len(devices) > 1 and has_all and not limits
+    at = "" if len(sizes) == 1 else " at batch {}"
+    found = dict[tuple[str, str, str, str], dict[int | None, str]]()
+    for network, size in product(networks, sizes if by_size else [None]):
+        priced = [
+            (
+                option,
+                {
+                    device_words(p) + at.format(p.batch_size) * (size is None): p
+                    for p in each
+                    if p.dollars_per_million is not None
+                    and (plain(p.query.network), size or p.batch_size) == (network, p.batch_size)
+                    and (not limits or limits.kept(p) in ("yes", "likely"))
+                },
+            )
+            for option, each in ({"": predictions} | dict(in_modes or {})).items()
+        ]
+        better = in_better_modes(priced[1:], _least_dollars, _least_dollars(priced[0]))
+        for option, each in (priced[0], *better):
+            if each:
+                best, price, alike = _cheapest_words(each)
+                of = f" for {network}" if len(networks) > 1 else ""
+                found.setdefault((option, of, best, alike), {})[size] = price
+    no_price = {device_words(p): None for p in predictions if p.price_per_hour is None}
+    without = f"; no price of {few([*no_price], MOST_NAMES)}" if no_price else ""
+    told = []
+    busy = ", if always busy" * (limits.min_samples_per_s is not None)
+    for (option, of, best, alike), prices in found.items():
+        size = at.format(", ".join(map(str, prices))) * by_size
+        usd = ", ".join(
+            dict.fromkeys(prices.values()) if len({*prices.values()}) == 1 else prices.values()
+        )
+        within = f" {limits.words}" if limits else size
+        words = (
+            f"{within}{of}: {best}, {usd} a million samples{busy}{alike}{without * (not option)}"
+        )
+        told.append((option, of, words, f"{size}: {best}, {usd}{alike}"))
+    yield from _in_lines("Cheapest", told)
+
+
+def _least_dollars(of_option: tuple[str, Mapping[str, Prediction]]) -> float:
+    """The lowest price of a million samples in a mode; infinite without one."""
+    return min((p.dollars_per_million or 0.0 for p in of_option[1].values()), default=inf)
+
+
+def _cheapest_words(priced: Mapping[str, Prediction]) -> tuple[str, str, str]:
+    """(the cheapest of predictions with a price, its price, a clause on others too close to call)."""
+    ranked = {
+        name: rated(p, (p.dollars_per_million or 0.0) / (p.latency_ms or 1.0))
+        for name, p in priced.items()
+    }
+    best = min(ranked, key=lambda name: ranked[name].value)
+    device = device_words(priced[best])  # the batch sizes of a device share its errors
+    rivals = {n: r for n, r in ranked.items() if n == best or device_words(priced[n]) != device}
+    alike = _with_one_host(best, priced) + apart_words(best, rivals, "; ")
+    return best, f"${digits(ranked[best].value)}", alike
+
+
+def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
+    """A clause that hosts are assumed; "" if the best has none, and is the best with any host.
+
+    It names the cheapest device if all had the slowest assumed host.
+    """
+    waits = {name: p.host_ms for name, p in priced.items() if p.host_ms and by_assumed_host(p)}
+    slowest = max(waits.values(), default=0.0)
+
+    def dollars(name: str) -> float:
+        p, dollars = priced[name], priced[name].dollars_per_million or 0.0
+        return dollars * (slowest + p.after_host_ms) / p.latency_ms if name in waits else dollars
+
+    other = min(priced, key=dollars)
+    if not waits or (other == best and best not in waits):
+        return ""
+    how = "yours: --host-us" if other == best else f"if all had the slowest of them: {other}"
+    one, several = "an assumed host decides the time", "assumed hosts decide the times"
+    what = one if len(waits) == 1 else several
+    return f"; {what} of {few([*waits], MOST_NAMES)} ({how})"
+
+
+def by_hour(predictions: Sequence[Prediction]) -> list[tuple[str, float]]:
+    """(device, US$ an hour) of the devices with a price and room, the lowest price first."""
+    prices = {name: p.price_per_hour or 0.0 for name, p in with_price(predictions).items()}
+    return sorted(prices.items(), key=lambda one: one[1])
+
+
+def with_price(predictions: Sequence[Prediction]) -> dict[str, Prediction]:
+    """A prediction of each device with a price and room."""
+    rented = (p for p in predictions if p.price_per_hour is not None and p.fits is not False)
+    return {device_words(p): p for p in rented}
+
+
+def _lowest_rent(predictions: Sequence[Prediction], limits: Limits) -> Iterator[str]:
+    """A line on the device of the lowest price an hour that keeps the limits, for each network.
+
+    Whoever rents one device for a load that each can bear pays by the hour, not by the sample.
+    """
+    networks = dict.fromkeys(plain(p.query.network) for p in predictions)
+    for network in networks if limits else ():
+        able = [
+            p for p in predictions
+            if plain(p.query.network) == network and limits.kept(p) in ("yes", "likely")
+        ]  # fmt: skip
+        if prices := by_hour(able):
+            of = f" for {network}" if len(networks) > 1 else ""
+            steady = "for a steady load within its rate"
+            yield f"Lowest price an hour{of}: {prices[0][0]}, ${digits(prices[0][1])}, {steady}"
