@@ -24,7 +24,7 @@ _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: (\w+(?:[.:]\w+)*))?")
 
 
 _SIZES = re.compile("(\x01input_size\x01) (?:(\\d+) or )?(\\d+(?:,\\d+)+)")
-"""The value of a marked `input_size`: a shape such as 3,224,224, or a side "or" a shape."""
+"""The value of a marked `input_size`: a shape such as 3,224,224, or "224 or 3,224,224"."""
 _WORD = re.compile("(\x01(?:launch|precision)\x01) (eager|compiled|graph|best)\\b")
 
 
@@ -39,7 +39,7 @@ def argument_code(argument: str) -> str:
 
 
 def worded(message: str, name: Callable[[str], str] = str) -> str:
-    """A message with each marked argument written by `name`; by default, as in Python, its sizes too."""
+    """A message in which `name` writes each marked argument; by default, as Python writes it, sizes too."""
     if name is str:
         message = _WORD.sub(r'\1="\2"', _SIZES.sub(_size_in_python, message))
     return _MARKED.sub(lambda match: name(match[1]), message)

@@ -30,7 +30,7 @@ from .runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from .timing import JobLatency, Latencies, Visit, latencies
 
 DEFAULT_SETTINGS = Settings(rounds=6, most_rounds=24, enough_s=50.0)
-"""A fast machine measures as many rounds as fit into the time that a slow machine needs for the first 6."""
+"""A fast machine measures as many rounds as fit into the time that a slow machine takes for 6."""
 # Above these values a run gets a warning.
 UNSTEADY = 1.5  # times in the most disturbed tenth of a run / in the calmest
 UNREPEATABLE = 0.08  # relative difference of repeated measurements

@@ -33,7 +33,7 @@ from .timing import latencies
 # ---- The measured blocks: the predefined ones and five more, at other batch sizes
 
 LARGE = (4, 16, 64)
-"""Batch sizes besides 1; a block is measured at the largest one within the two limits below."""
+"""Batch sizes besides 1; a block is measured at the largest one within MOST_FLOPS and MOST_ELEMENTS."""
 MOST_FLOPS = 3e9  # most multiply-accumulates of a forward pass
 MOST_ELEMENTS = 7e7  # most elements that a forward pass reads and writes
 IMAGE = 4  # most channels of an input that is an image
@@ -100,8 +100,8 @@ LOOPS = {
 }
 """Epochs of a network that does almost nothing: (shape of a sample, batch size, steps)."""
 STARTED = ("small resnet 3x224x224", "small mobile net silu 3x192x192")
-"""Whole networks among the blocks whose start is timed: with SIMPLEST both, with other optimizers the
-first."""
+"""Whole networks among the blocks whose start is timed: both with the optimizer SIMPLEST, only the first
+with the other optimizers."""
 DIRECTIONS = {"forward": False, "forward+backward": True}
 
 

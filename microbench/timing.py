@@ -30,7 +30,7 @@ class Visit:
     at_s: tuple[float, ...]
     """The start of each sample, in seconds since the epoch."""
     before: str = ""
-    """The network that ran before each sample, once; "" in a loop of its own."""
+    """The key of the network that ran once before each sample; "" in a loop of its own."""
     others_s: float | None = None
     """Processor seconds that other programs had used by the end of the visit: `other_programs_s`."""
 

@@ -93,7 +93,9 @@ class BudgetAnswer(Result):
 
     @property
     def verdict(self) -> str:
-        """A sentence on the answer: it "stays within" the limit by its interval, or "is predicted" to."""
+        """The answer as a sentence: it "stays within" the limit if `sure`, else "is predicted within"
+        it.
+        """
         stays = "stays" if self.sure else "is predicted"
         return f"{self.largest} {stays} within {self.budget_ms:g} ms"
 

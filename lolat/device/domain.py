@@ -41,8 +41,8 @@ host is "host-bound" instead."""
 _LESS = " is smaller than nearly all timed ones, so the interval is wider"
 _MORE = " has a larger batch than any measured one, so the interval is wider"
 SMALLER, LARGER = NETWORK + _LESS, NETWORK + _MORE
-"""Topics of remarks. A batch that is larger at all gets the remark LARGER: times of small batches do not
-separate the cost of weights from the cost of activations."""
+"""Topics of remarks. Any batch above the measured ones gets LARGER, without RANGE_SLACK: times of small
+batches do not separate the cost of weights from the cost of activations."""
 UNMEASURED_FACTOR = 4.0
 """Error factor of a kind of operation, or a data type, that no measured block has."""
 

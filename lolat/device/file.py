@@ -204,7 +204,7 @@ class DeviceFile(Hardware):
         return self.batch_sizes if self.environment.fitted_on.networks else None
 
     def errors(self, predictor: str) -> dict[str, float]:
-        """Relative errors of a formula: on held-out networks, else on held-out points, else on its own."""
+        """Relative errors of a formula: on held-out networks, else held-out points, else its own points."""
         errors = self.document["predictors"][predictor].get("error", {})
         kinds = ("networks_left_out", "left_out", "fitted")
         figures: Mapping[str, float | None] = next(

@@ -53,9 +53,10 @@ def last_within(
     """The largest of the numbers 1 ... `most` that keeps a time limit; 0 if none does.
 
     `keeps(n, sure)`: True if n keeps the limit by its latency or, if `sure`, by the upper end of its
-    interval; None if n cannot be asked, as a number that is too small or too large. Latencies grow with n,
-    so bisection from `start` finds the last n that keeps the limit. Upper ends may shrink as n grows,
-    because intervals are wide below the measured range; they are tried from that n downward.
+    interval; None if there is no prediction for n, which only the smallest and the largest n may lack.
+    Latencies grow with n, so bisection from `start` finds the last n that keeps the limit. Upper ends may
+    shrink as n grows, because intervals are wide below the measured range; they are tried from that n
+    downward.
     """
     if keeps(start, False):
         numbers = range(most + 1)

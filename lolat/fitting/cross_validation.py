@@ -107,7 +107,7 @@ def figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class IntervalsKept:
-    """Number of times `inside` their intervals, `of` the number of all, and the intervals' coverage."""
+    """The number of times `inside` their intervals, the number `of` all times, the intervals' coverage."""
 
     coverage: float
     inside: int

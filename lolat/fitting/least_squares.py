@@ -22,9 +22,9 @@ START_SHARE = 0.2  # share of the median point's time that each family starts wi
 
 
 def point_weights(whole: np.ndarray) -> np.ndarray:
-    """(points,) weights in a fit: NETWORK_WEIGHT for a network, 1 for a block; 1 for all if alike.
+    """(points,) weights in a fit: NETWORK_WEIGHT for a network, 1 for a block.
 
-    `whole`: (points,) mask of the networks.
+    All weights are 1 if there are only networks or only blocks. `whole`: (points,) mask of the networks.
     """
     both = whole.any() and not whole.all()
     return np.where(whole & both, NETWORK_WEIGHT, 1.0)
@@ -33,9 +33,9 @@ def point_weights(whole: np.ndarray) -> np.ndarray:
 def fit_relative(features: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Fit (columns,) coefficients >= 0 without a prior.
 
-    `features`: (points, columns); `times`: (points,), ms. They minimize the sum of soft(log(predicted /
-    time) / OUTLYING_POINT), with `soft` as in `fit_families`. The error is relative because times span
-    three decades, and the loss is robust against disturbed points.
+    `features`: (points, columns); `times`: (points,), ms. The coefficients minimize the sum of
+    soft(log(predicted / time) / OUTLYING_POINT), with `soft` as in `fit_families`. The error is relative
+    because times span three decades, and the loss is robust against disturbed points.
     """
     terms = features.shape[1]
     none, alike = np.full(terms, np.inf), np.ones(len(times))

@@ -100,7 +100,7 @@ def _is_by_host(steps: Steps) -> bool:
 def check_level(off: float, expected: str) -> None:
     """Raise InputError if the rows must be from another GPU.
 
-    `off`: the median log(measured / predicted); `expected`: what the rows should be.
+    `off`: the median log(measured / predicted); `expected`: words for the rows that are expected.
     """
     if abs(off) > math.log(OTHER_GPU):
         raise InputError(

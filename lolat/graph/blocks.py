@@ -362,7 +362,9 @@ def _kinds(pattern: str) -> re.Pattern[str]:
 
 
 class Names:
-    """Labels that the names in a graph suggest; `units`: (operations,) True for operations that count."""
+    """Labels that the names in a graph suggest; `units`: (operations,) True for operations of a block's
+    size.
+    """
 
     def __init__(self, graph: Graph, units: Sequence[bool]) -> None:
         self.operations = graph.operations
@@ -446,7 +448,7 @@ def layer_label(operations: Sequence[Operation]) -> str:
 
 
 def item_label(label: str, operations: Sequence[Operation]) -> str:
-    """The label of a block in a list of modules; a block with one computing layer gets its number there."""
+    """The label of a block in a list of modules; a block of one computing layer gets its number in it."""
     computing = [o for o in operations if o.kind in COMPUTE]
     number = re.fullmatch(r"[a-z_]+_(\d+)", computing[0].name) if len(computing) == 1 else None
     is_item = number is not None and label == computing[0].path

@@ -11,7 +11,7 @@ from lolat.hardware.gpus import CPU
 
 ANY_GPU = "gpu"
 OF_A_BACKEND = ("jit", "compile", "channels_last", "half")
-"""Options of `lolat learn`: fields of `Environment` that are true or false."""
+"""Boolean fields of `Environment` that are options of `lolat learn`."""
 
 
 class FittedOn(Struct, frozen=True):

@@ -59,7 +59,10 @@ class Hardware:
 
     @property
     def _sheet(self) -> Mapping[str, Any]:
-        """The data sheet in the device's file, first from the section on language models; empty if none."""
+        """The fields of the data sheet in the device's file, those in the section on language models first.
+
+        Empty without a data sheet.
+        """
         return {**(self.environment.sheet or {}), **(self.llm or {}).get("sheet", {})}
 
     def link_of(

@@ -81,7 +81,7 @@ class Link:
 
     @property
     def ends(self) -> tuple[Link, Link]:
-        """(fastest, slowest) link that may be there in truth."""
+        """(fastest, slowest) link that an assumed or given link may be in reality."""
         off = OFF_WITHIN if self.is_within else OFF_BETWEEN
         off = OFF_GIVEN if self.name is None else off
         fast, slow = (

@@ -47,7 +47,7 @@ TIME_COLUMNS = (
     "latency_ms", "step_ms", "iteration_ms", "time_ms", "ms", "infer_step_time", "train_step_time",
 )  # fmt: skip
 IN_MS = {"latency_s": 1e3, "time_s": 1e3, "latency_us": 1e-3, "time_us": 1e-3}
-"""Column of times in another unit -> its unit in ms."""
+"""Column of times in another unit -> milliseconds in that unit."""
 RATE_COLUMNS = (
     "samples_per_s", "samples_per_sec", "images_per_s", "images_per_sec", "infer_samples_per_sec",
     "train_samples_per_sec",

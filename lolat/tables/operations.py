@@ -48,7 +48,7 @@ class TimedOperation:
 
     @property
     def mode(self) -> Mode:
-        """The data type and layout in which it was timed, eager; float32 if the table does not say."""
+        """The mode in which it was timed: its data type (float32 by default) and layout, eager."""
         return mode_of_row(self.row)
 
     @property

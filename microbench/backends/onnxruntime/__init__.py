@@ -63,7 +63,7 @@ class OnnxRuntimeBackend(Backend):
             runtime.set_global_thread_pool_sizes(*self.pools)
 
     def environment(self) -> dict[str, Any]:
-        """See `Backend.environment`."""
+        """The environment of ONNX Runtime; see `Backend.environment`."""
         used = self.threads or core_count() or cpu_count()
         version = self.runtime.__version__
         return environment_of(self.name, version, self.threads, used, self.pools[1])
@@ -102,7 +102,9 @@ class OnnxRuntimeBackend(Backend):
         return model.getvalue(), named
 
     def prepare_network(self, spec: str, input_size: Size, batch_size: int) -> Prepared:
-        """A call of a network, as `Backend.prepare_network`; NetworkError unless it is an `.onnx` file."""
+        """A call of a user's network (see `Backend.prepare_network`); NetworkError for other than
+        `.onnx`.
+        """
         if not spec.lower().endswith(".onnx"):
             raise NetworkError(f"the onnxruntime backend runs .onnx files, not {shortened(spec)!r}")
         inputs = read_inputs(spec, input_size)

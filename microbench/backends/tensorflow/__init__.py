@@ -56,7 +56,7 @@ class TensorFlowBackend(Backend):
         time."""
 
     def environment(self) -> dict[str, Any]:
-        """See `Backend.environment`."""
+        """The environment of TensorFlow; see `Backend.environment`."""
         details = self.tf.config.experimental.get_device_details if self.is_gpu else lambda _: {}
         device = details(self.physical).get("device_name")
         threads = self.threads, self.threads_used()
@@ -74,7 +74,7 @@ class TensorFlowBackend(Backend):
         return set_here or scheduled_count()
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
-        """See `Backend.prepare_graph`."""
+        """A call of a block; see `Backend.prepare_graph`."""
         key = msgspec.json.encode(graph.to_dict())
         with self.tf.device(self.device):
             if key not in self.models:
@@ -82,7 +82,7 @@ class TensorFlowBackend(Backend):
             return self._call(self.models[key], batch_size, graph)
 
     def prepare_network(self, spec: str, input_size: Size, batch_size: int) -> Prepared:
-        """See `Backend.prepare_network`."""
+        """A call of a user's network; see `Backend.prepare_network`."""
         # A Keras model is a layer.
         network = open_own_network(
             spec, input_size, lambda m: isinstance(m, self.keras.Layer), self.name

@@ -79,7 +79,7 @@ class TorchBackend(Backend):
                 setattr(self.torch._dynamo.config, limit, MOST_COMPILED)
 
     def environment(self) -> dict[str, Any]:
-        """See `Backend.environment`."""
+        """The environment of PyTorch; see `Backend.environment`."""
         torch, gpu = self.torch, {}
         if self.cuda is not None:
             version = torch.version.cuda or getattr(torch.version, "hip", None)
@@ -100,7 +100,7 @@ class TorchBackend(Backend):
             self.cuda.synchronize(PLACE)
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
-        """See `Backend.prepare_graph`."""
+        """A call of a block; see `Backend.prepare_graph`."""
         module, inputs = self.block(graph, batch_size)
         return self._call(self.with_options(module), inputs)
 
