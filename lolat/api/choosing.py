@@ -141,7 +141,7 @@ def _profiles(name: str, launch: str | None, every: bool) -> list[str]:
     if name != ALL:
         return full_names(name, launch) if every else [full_name(name)]
     files = known_models()
-    damaged = (n for n, _, _ in list_models() if n not in files)  # told below the others
+    damaged = (n for n, _, _ in list_models() if n not in files)  # listed after the others
     return [*in_one_mode([*files], launch), *damaged]
 
 

@@ -125,7 +125,7 @@ def _learn_latencies(old: DeviceFile | None, target: Path, run: learn_blocks.Run
 
 
 def _add_training(file: DeviceFile, target: Path, run: learn_blocks.Run) -> DeviceFile:
-    """Measure training on this device, and write it to `target` beside the latencies in `file`."""
+    """Measure training on this device, and write it to `target` together with the latencies in `file`."""
     started = time.monotonic()
     path = target.with_name(target.name + ".training" + paths.JOURNAL)
     run = replace(run, journal=path, check=partial(_refuse_other, file))
@@ -156,7 +156,9 @@ def _model_in(target: Path, here: Mapping[str, Any], restart: bool) -> DeviceFil
         raise error.reworded(
             f"{error.message}; give another {arg('output')}, or remove it"
         ) from None
-    if not file.has_latencies:  # whoever gives the file knows whose sections it has
+    if (
+        not file.has_latencies
+    ):  # the user chose this file, so its other sections belong to this device
         return file
     other = environment.differences_of_device(file.device, file.recorded, here)
     if file.environment.device == here["device"] and not other:
@@ -171,7 +173,7 @@ def _model_in(target: Path, here: Mapping[str, Any], restart: bool) -> DeviceFil
 
 
 def _differences(file: DeviceFile, where: Mapping[str, Any], fields: Collection[str]) -> list[str]:
-    """The differences between a file's environment and this one in `fields`, or in all fields if empty."""
+    """The differences of a file's environment from `where`, in `fields` or, if empty, in all fields."""
     found = environment.differences(file.device, file.recorded, where)
     return [str(one) for one in found if not fields or one.field in fields]
 

@@ -41,7 +41,7 @@ class ListedModel:
 class Models(Result):
     """The profiles that can be loaded by name, local profiles first, and the known language models.
 
-    `data_sheets`: names of GPUs with a bundled data sheet, each of which is a device too.
+    `data_sheets`: names of GPUs with a bundled data sheet; each of them is a device too.
     """
 
     models: tuple[ListedModel, ...]

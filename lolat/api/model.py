@@ -220,7 +220,7 @@ class Model(Device):
 
     @cached_property
     def _llm_profile(self) -> Model:
-        """The profile that answers `llm`: this one if it has language models, else that of the GPU."""
+        """The profile that answers `llm`: this one, or its GPU's if this one has no language models."""
         return self.serving() if self.serving and self.file.llm is None else self
 
     @asks(ServingQuestion)

@@ -233,7 +233,7 @@ def _predict(
 
 
 def _are_cards(models: Sequence[Model]) -> bool:
-    """True for several devices that differ in card or launch; False if two differ only in precision."""
+    """True for several devices that all differ in card or launch; False if two differ only in precision."""
     kinds = {(model.file.kind, model.asked.launch) for model in models}
     return len(models) > 1 and len(kinds) == len(models)
 

@@ -13,7 +13,7 @@ import lolat
 from lolat.cli import common
 from lolat.errors import LolatError
 
-BADLY = 0.5  # off by, that says that times are in other units or of several devices
+BADLY = 0.5  # relative error above which times may be in other units or of several devices
 
 
 @common.command(

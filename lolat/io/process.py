@@ -211,7 +211,7 @@ def serve() -> None:
         os._exit(0)  # the parent is gone, or done with us
 
     def answer(function: Handler, request: Any) -> None:
-        with contextlib.suppress(OSError):  # nobody reads it: `listen` ends this process
+        with contextlib.suppress(OSError):  # the parent is gone: `listen` ends this process
             answers.write(json.dumps(_answer(function, request)) + "\n")
             answers.flush()
 

@@ -83,7 +83,7 @@ class Table:
         return rows
 
     def require(self, columns: Sequence[str], rows: str | None = None) -> None:
-        """Raise InputError unless the table has `columns` and, if `rows` names their content, rows."""
+        """Raise InputError for a missing column and, if `rows` names the content of a row, for no rows."""
         if missing := [name for name in columns if column_name(name) not in self.names]:
             noun = "columns" if missing[1:] else "column"
             raise InputError(
@@ -102,7 +102,7 @@ class Table:
         return tuple(name for name in self.names if name and name not in self.used)
 
     def say_unread(self, warn: Warn) -> None:
-        """Warn of columns that were not read, so change nothing, and name similar columns."""
+        """Warn of columns that were not read, which change nothing, and suggest similar names."""
         lacks = {name: name for name in sorted(self.used.difference(["", *self.names]))}
         other = {n: {n: name} for n, name in OTHER_NAMES.items() if name in lacks}
         hints = ((n, did_you_mean(n, other.get(n, lacks), "")) for n in self.unread)

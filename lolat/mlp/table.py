@@ -39,8 +39,8 @@ _TYPES = {"gpu": str, TIME: np.float64, **dict.fromkeys(WORDS, str)}
 class LayerTable:
     """n rows, each a layer on a GPU, as arrays (n,) by column.
 
-    `layer`: "convolution" or "dense". Sizes are int64 (use_bias 0 or 1), times float64 in ms, gpu and the
-    words str arrays.
+    `layer`: "convolution" or "dense". Columns of sizes are int64 (use_bias is 0 or 1), times are float64 in
+    ms, gpu and other words are str.
     """
 
     layer: str

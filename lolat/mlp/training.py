@@ -18,7 +18,7 @@ from lolat.mlp.recipes import Devices, Recipe
 from lolat.mlp.table import TIME, LayerTable
 from lolat.readers.keras import import_keras
 
-TRIES = 10  # seeds for a network whose output dies
+TRIES = 10  # seeds to try if a network's output ReLU dies
 
 
 def train(
@@ -50,7 +50,7 @@ def build_network(recipe: Recipe, inputs: int, steps: int, epochs: int, seed: in
     """A compiled Keras network: dense layers, dropout, one output. `steps`: steps in an epoch."""
     keras = import_keras()
     seeds = np.random.SeedSequence(seed).generate_state(len(recipe.hidden) + 2).tolist()
-    penalty = keras.regularizers.L2(recipe.l2 / 2)  # Keras' factor is that of the squares
+    penalty = keras.regularizers.L2(recipe.l2 / 2)  # Keras multiplies the sum of squares by this
 
     def dense(units: int, activation: str, **more: Any) -> Any:
         kernel = keras.initializers.GlorotUniform(seeds.pop())

@@ -1,7 +1,7 @@
 """Architecture search: spaces, latency from few measurements, search.
 
 from lolat import nas
-nas.fit("fbnet", "samples.csv").predict(archs)  # any network's, from ten measured
+nas.fit("fbnet", "samples.csv").predict(archs)  # ms of any networks, from ten measured ones
 nas.search("fbnet", "rtx-5090-amp", objective=my_score, max_ms=15)
 space = nas.spaces.fbnet.space()
 nas.estimator(space, lolat.load("local")).latency(space.sample(1_000_000))

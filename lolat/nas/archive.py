@@ -50,7 +50,7 @@ class Archive:
             if row in self:
                 continue
             self.scores.append(float(f"{self.sign * self.objective.score(row):.9g}"))  # likewise
-            self.latencies.append(round(float(latency), 9))  # whatever the order of its sum
+            self.latencies.append(round(float(latency), 9))  # equal for every order of summation
             self.rows.append(row)
             self._known.add(row.tobytes())
 
@@ -92,7 +92,7 @@ class Archive:
                 late = any(map(Limit.is_late, self.limits, whole[n]))
                 times[n] = math.nan if late else round(whole[n][0].latency_ms, 9)
         order = front(times, scores).tolist()
-        # Latencies that are printed alike are no choice: the last of them has the best score.
+        # Of latencies that print alike only the last is kept: it has the best score.
         last = {milliseconds(times[n]): n for n in order}.values()
         best = tuple(self._candidate(n, float(times[n]), whole[n]) for n in last)
         return best, min(whole.values(), key=lambda a: max(map(Limit.share, self.limits, a)))

@@ -25,8 +25,8 @@ from lolat.readers.reading import call_without_weights
 from lolat.readers.user_modules import quietly
 from lolat.readers.user_objects import brief
 
-MOST_NETWORKS = 3000  # that a function is called for
-FEW = 10  # networks that are built in a moment
+MOST_NETWORKS = 3000  # limit on the networks that are built with a function
+FEW = 10  # this number of networks is built in a moment
 
 Candidate = tuple[int, ...]
 """The index of the chosen value, for each position."""
@@ -64,7 +64,7 @@ class CandidateNetworks:
         self._cache = CandidateCache([function, choices], input_size, MOST_NETWORKS)
         self._graphs: list[Graph] = []
         self._number: dict[Candidate, int] = {}
-        self._fresh: dict[Candidate, Graph] = {}  # without a number yet
+        self._fresh: dict[Candidate, Graph] = {}  # networks without a number yet
         self._totals: dict[int, np.ndarray] = {}  # batch size -> (networks so far, COLUMNS)
 
     def build(self, values: Sequence[Any], name: str = "") -> Graph:

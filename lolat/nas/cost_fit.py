@@ -18,13 +18,13 @@ from lolat.nas.cost_prior import Pieces
 FREEDOM = 4.0
 NOISES = (0.12, 0.06, 0.03, 0.015, 0.0075, 0.00375, 0.0019)
 """Relative scales of the noise, from a busy phone to a simulator."""
-SMALLEST_WEIGHT = 0.01  # a fit with less is dropped
+SMALLEST_WEIGHT = 0.01  # fits with a smaller weight are dropped
 
 _ROUNDS = 40
-_LONGEST_STEP = 3.0  # in a logarithm; a longer linear step is meaningless
+_LONGEST_STEP = 3.0  # limit on a step of a logarithm: the linear model does not hold further
 _CLOSE = 1e-5
-_MOST_DIRECTIONS = 32  # of the costs' joint uncertainty
-_VARIANCE = 0.99  # the share of it that the directions have
+_MOST_DIRECTIONS = 32  # principal directions that are kept of the costs' covariance
+_VARIANCE = 0.99  # share of the variance that the kept directions must explain
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def relative(terms: np.ndarray, average: np.ndarray) -> np.ndarray:
 
 # ---- A space without a prior of its own.
 
-MOST_PIECES = 3000  # their covariance is a matrix of as many rows
+MOST_PIECES = 3000  # the covariance of the costs has this number of rows
 _CHOICE, _FIXED = 0.2, 0.5
 """Prior standard deviations of the log factors of a choice at a position, and of the fixed part."""
 
@@ -177,7 +177,7 @@ def _split(tables: Sequence[CountTable]) -> tuple[dict[tuple[int, ...], np.ndarr
         left[into] = left.get(into, 0.0) + along(into, table.positions, work(table))
     split = {}
     while pairs := [(len({*k} & {*other}), k, other) for k in left for other in left if other != k]:
-        # First those whose shared positions one other table has: there the sums stay exact.
+        # Tables whose shared positions only one other table has come first: their sums stay exact.
         others = {k: {p for other in left if other != k for p in other} for k in left}
         _, key, to = max(pairs, key=lambda pair: pair[0] - len(others[pair[1]] & {*pair[1]}))
         counts = left.pop(key)

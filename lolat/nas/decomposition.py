@@ -28,9 +28,9 @@ from lolat.nas.candidates import MOST_NETWORKS, Candidate, CandidateNetworks
 from lolat.nas.count_tables import CountTable
 from lolat.units import percent
 
-MOST_TOGETHER = 4  # positions of one table: two widths, kernel, resolution
-MOST_CHECKED = 200  # candidates of a space that are all compared if half of them are built
-MOST_TOLERANCE = 0.5  # that a refusal offers
+MOST_TOGETHER = 4  # limit on positions of a table, such as two widths, kernel, resolution
+MOST_CHECKED = 200  # a space of up to this many candidates is compared whole if half are built
+MOST_TOLERANCE = 0.5  # largest tolerance that an error message suggests
 CHECKED_AT = (1, 8, 64)  # batch sizes, because of the thresholds of some counts
 COVERING_CHECKS, FRESH_CHECKS = 100, 20
 

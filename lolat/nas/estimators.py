@@ -27,12 +27,12 @@ from lolat.nas.grid import Grid
 from lolat.nas.space import CHUNK, Space
 from lolat.nas.user_code import space_and_device
 
-DECODED = 16 * CHUNK  # candidates of an index range at a time
-MERGED = 8192  # entries of a table that stands for several: 64 KiB
+DECODED = 16 * CHUNK  # candidates decoded at a time
+MERGED = 8192  # limit on the entries of a merged table: 64 KiB
 SMALL_INDEX = 2**16 - 1  # entries that a uint16 can index and count
-WHOLE_CANDIDATES = 32  # predicted whole, to correct for the effect of parts on each other
-FAR = 0.01  # error of a sum of tables for a whole network that is told
-LEAST_SPREAD = 0.02  # of their times: below, a line through them says nothing
+WHOLE_CANDIDATES = 32  # predicted as whole networks, to correct for effects between parts
+FAR = 0.01  # from this relative error of sums for whole networks on, a warning names it
+LEAST_SPREAD = 0.02  # below this spread of times no line is fitted
 
 Times = tuple[tuple[int, ...], np.ndarray]
 """(positions, milliseconds by their choices)."""

@@ -23,7 +23,7 @@ from lolat.nas.space import Space
 from lolat.parameters import COVERAGE, check_given
 from lolat.units import plain
 
-RATIOS = 16  # candidates whose intervals are looked at before a search
+RATIOS = 16  # random candidates whose intervals are computed before a search
 
 
 @dataclass(frozen=True)

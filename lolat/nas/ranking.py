@@ -28,9 +28,9 @@ from lolat.nas.user_code import space_and_device
 from lolat.parameters import COVERAGE, check_given
 from lolat.units import plain
 
-DEFAULT_TOP = 10  # of the result, unless another number is asked for
-PREDICTED = 20  # of the result, whole, as `predict` answers
-MOST_ROWS = 10_000_000  # of the table
+DEFAULT_TOP = 10  # best candidates in the result by default
+PREDICTED = 20  # best candidates that are predicted as whole networks
+MOST_ROWS = 10_000_000  # limit on the rows of the output table
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def rank(
     predictor: str | None = None,
     progress: Progress | None = None,
 ) -> Ranking | Rankings:
-    """Find the fastest of all candidates of a space, or of those in a table, and write their latencies.
+    """Find the fastest candidates of a space or of a table, and write the latencies of all.
 
     `space`, `model`: as for `search`. `output`: a CSV table with the columns arch and latency_ms, also
     batch_size for a list of batch sizes, and low_ms and high_ms if samples answer; None: no file is

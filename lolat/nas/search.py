@@ -186,14 +186,14 @@ def _none_keeps_all(
 # ---- The candidates that an evolutionary search scores next.
 
 
-SPREAD = 0.3  # of a generation, drawn evenly over the latencies; others are the front's neighbors
-CLIMBED = 8  # neighbors between two looks at the front
-DRAWN = 16  # candidates drawn for each one of the first generation
-TRIES = 200  # draws, before fewer candidates than wanted have to do
+SPREAD = 0.3  # share of new candidates drawn evenly over latencies; the others are neighbors of the front
+CLIMBED = 8  # neighbors that are scored before the front is updated
+DRAWN = 16  # random candidates drawn for each candidate that is wanted
+TRIES = 200  # limit on draws; after it fewer candidates than wanted are used
 
 
 def evolve(archive: Archive, fast: np.ndarray, count: int, seed: int) -> None:
-    """Score `count` candidates: first those with a known score, then alternately spread and near the front.
+    """Score `count` candidates: known scores first, then evenly over latencies and near the front in turn.
 
     `fast`: a candidate within the time.
     """

@@ -103,7 +103,7 @@ class SearchResult(Result):
         if self.method == EXHAUSTIVE and not self.unscored:
             scored = f"all {self.scored:,}{self.budget_words()} scored"
         known = self.scored + self.unscored if self.compared is None else self.compared
-        if self.method == EXHAUSTIVE and known < self.size:  # those of a table
+        if self.method == EXHAUSTIVE and known < self.size:  # only a table's candidates have scores
             scored = f"{known:,} of these have a score"
             if kept := self.budget_words():
                 scored += f", {self.scored:,}{kept}"

@@ -222,7 +222,7 @@ class Space:
     def fingerprint(self) -> str:
         """A hash of the choices and of the counts ACTS, INP, FLOPs and weights.
 
-        For a function's networks the counts of all tables are hashed, else those of the first and last
+        For a function's networks the counts of all tables are hashed, else counts of the first and last
         candidate.
         """
         choices = [(p.name, [_plain(value) for value in p.choices]) for p in self.positions]

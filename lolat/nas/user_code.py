@@ -37,7 +37,7 @@ def find_space(spec: str | Space) -> Space:
             space = space()
     if not isinstance(space, Space):
         raise InputError(f"{spec!r} returned a {type(space).__name__}; expected {expected}")
-    if space.decomposer:  # its name is that of the function of one candidate
+    if space.decomposer:  # named after the function that builds a candidate
         space.label = space.decomposer.networks.name = spec
     return space
 
@@ -59,7 +59,7 @@ def check_order(space: str | Space, model: AnyPath | Device) -> None:
 
 
 def looks_like_space(name: str) -> bool:
-    """True if a name is a known space's, or may be that of a function that returns a space."""
+    """True if `name` is a known space, or may be a function that returns a space."""
     return name in SPACES or is_function(name)
 
 

@@ -21,7 +21,7 @@ ONLY = "so the answer holds for batch size 1 only"
 
 
 def with_remarks(one: Graph, read: Callable[[int], Graph], asks_two: bool = False) -> Graph:
-    """Add remarks to a network if SAMPLES samples are not SAMPLES times the work of one sample.
+    """Add remarks to a network if the work of SAMPLES samples is not SAMPLES times that of one sample.
 
     `one`: the network read with one sample; `read`: reads it with a given number of samples. `asks_two`:
     try a batch of two if the network's code fails with SAMPLES, and note the result in `Graph.one_sample`.

@@ -1,11 +1,11 @@
-"""One form for the operations of Keras, PyTorch and ONNX, and the table of their kinds.
+"""One form for the operations of Keras, PyTorch and ONNX, and the tables of their kinds and rules.
 
 A reader makes a `Call` from each operation of its framework and passes it to `Writer.write`, which appends
 operations to the graph and returns the output tensors of the call:
 
     writer = Writer(GraphBuilder(name, "onnx"))
     image = writer.builder.input((1, 3, 32, 32))
-    table = writer.constant((1, 16, 24))            # a parameter, or whatever depends on parameters alone
+    table = writer.constant((1, 16, 24))            # a parameter, or a result of parameters only
     (y,) = writer.write(Call("Relu", [image], [(1, 3, 32, 32)], "act", "block1"))
 
 A tensor is its index in the builder. Names are looked up in lower case and without underscores
@@ -137,11 +137,11 @@ class Writer:
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
         self.constants: set[int] = set()
-        self.detached: set[int] = set()  # tensors through which no gradient goes
-        # Results computed of constants, and views of these, ahead of the next operation.
+        self.detached: set[int] = set()  # tensors that no gradient passes through
+        # Numbers of results computed from constants, and of views of them, before the next operation.
         self.computed, self.viewed = 0, 0
-        self.scalars = set[int]()  # constants without axes that are trained
-        # Parameter -> the positions of its first use's operations, the kinds of all that have it.
+        self.scalars = set[int]()  # trained constants without axes
+        # Parameter -> (positions of the operations of its first use, kinds of all its operations).
         self._owned: dict[Any, tuple[list[int], set[str]]] = {}
 
     def constant(self, shape: Sequence[int], dtype: str = "float32", batched: bool = False) -> int:

@@ -119,7 +119,7 @@ def open_network(spec: str, input_size: AnySize = None, weights: bool = False) -
 
 
 def _is_document(spec: str) -> bool:
-    """True if the name is that of a file written by `lolat read`; False for transformers:config.json."""
+    """True if the name has the ending of a file by `lolat read`; False for transformers:config.json."""
     return is_file(spec, forms.GRAPH_FILE) and spec.partition(":")[0] not in forms.PACKAGES
 
 
@@ -208,7 +208,7 @@ def _packages(model: Any) -> set[str]:
 
 
 def _open_object(model: Any, name: str, size: Size, is_own: bool = True) -> Network:
-    """Open a framework's network object. The base classes of its class tell the framework.
+    """Open a framework's network object. The base classes of its class show the framework.
 
     `is_own`: False for an object that LoLat made, to which the user's process settings do not apply.
     """

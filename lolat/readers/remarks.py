@@ -61,7 +61,7 @@ def training_branches(
 ) -> Iterator[str]:
     """Yield a text for each user's class whose `method` branches on training: that branch is not read.
 
-    `has_checkpoints`: True if checkpoints are recorded elsewhere, so that such a branch is no finding.
+    `has_checkpoints`: True if checkpoints are recorded elsewhere; branches for them are then ignored.
     """
     for kind in dict.fromkeys(type(one) for one in modules if not drop_rates(one)):
         own = kind.__module__.partition(".")[0] not in LIBRARIES

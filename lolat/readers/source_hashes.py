@@ -22,7 +22,7 @@ from lolat.units import INSTALLED, PYTHON
 
 _BEGAN = time.time()
 """Start of this process in seconds. If a file was written later, its older text may be running."""
-MOST_MODULES = 1000  # that are looked at; more take too long to parse
+MOST_MODULES = 1000  # limit on the modules that are parsed; more take too long
 
 
 class UnknownCodeError(Exception):

@@ -61,7 +61,7 @@ def run_file(path: str) -> Any:
 _roots: set[Path] = set()
 """The folders from which the user's files import neighboring modules."""
 _loaded: dict[str, tuple[Path, Any]] = {}
-"""(path, `_state` of the file) of each module that was loaded from `_roots` while a user's file ran."""
+"""Name -> (path, `_state` of the file) of modules loaded from `_roots` while a user's file ran."""
 _INSTALLED = tuple(
     Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib")
 )

@@ -324,7 +324,7 @@ def _several(form: Form, costs: Costs, caption: str) -> SideBySide:
 
 
 def _below(no: Sequence[str], said: Sequence[Sentence]) -> list[Sentence]:
-    """The sentences below a headline. The headline is the first choice in `said`, or the refusal `no`."""
+    """The sentences below the headline, which is the first choice in `said`, or the refusal `no`."""
     best = None if no else next((one for one in said if one.head), None)
     told = (one.below_headline if one is best else [one] for one in said)
     return [*map(Sentence, no), *chain(*told)]
@@ -380,7 +380,7 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
 
 
 def _on_page(table: ReportTable) -> ReportTable:
-    """The rows of one device for a card; under a rate the price of tokens is below the price of a month."""
+    """The table on a card; under a request rate the price of tokens stands under the monthly price."""
     if table.rows[0].request_rate is None:
         return table
     columns = [replace(c, page="below") if c.head == PRICE else c for c in table.columns]

@@ -55,7 +55,7 @@ class ListedDevice:
         return known if model.profile == self.model.profile else f"{plain(model.profile)}: {known}"
 
     def answers(self, of_decoders: bool) -> bool:
-        """True if the device is offered on tabs of language models (`of_decoders`) or else of networks.
+        """True if tabs of language models (`of_decoders`), or else tabs of networks, offer the device.
 
         No tab offers a profile that only knows single layers.
         """
@@ -164,7 +164,7 @@ def unlisted(
     names: Iterable[str], every: Mapping[str, ListedDevice], listed: Mapping[str, ListedDevice]
 ) -> str:
     """A message why devices are not `listed` in a tab; `every`: the devices of all tabs."""
-    # Without its mode a profile's name is that of its GPU.
+    # A profile's name without its mode is the name of its GPU.
     gpus = (gpu for known in listed if is_card(gpu := known.rpartition("-")[0]))
     near, whys = {n.casefold(): n for n in (*listed, *gpus, *device_names())}, list[str]()
     for name in names:

@@ -46,14 +46,14 @@ class Form:
         }
         is_decoder = self.subject.is_decoder
         offered = {key: d for key, d in devices.items() if d.answers(is_decoder)}
-        # No framework of serving runs a training.
+        # Training does not depend on a serving framework: one profile for each GPU is enough.
         alike = of_each_gpu(offered) if self.view == "decoder" else {key: key for key in offered}
         self.devices = {key: d for key, d in offered.items() if alike[key] == key}
-        # The form has an empty one of its own: at first there is none.
+        # A submitted form always has an empty `model`; the first request has none.
         given_names = [text for name, text in query if name == "model"]
         self.offers_all = self.view in COMPARING
         self.is_all = self.offers_all and ALL in given_names
-        if ALL in given_names:  # of another tab each device that it lists
+        if ALL in given_names:  # on other tabs "all" means every listed device
             given_names = [n for n in given_names if n != ALL] if self.is_all else [*self.devices]
         each = (keys_of(name, self.devices, self.view) for name in given_names)
         asked = dict.fromkeys(alike.get(key, key) for keys in each for key in keys)
@@ -64,7 +64,7 @@ class Form:
         self.ticked = [key for key in asked if key in self.devices]
         self.beside_all = [self.devices[key] for key in dict.fromkeys([*own, *self.ticked])]
         self.refused = [key for key in asked if key and key not in self.devices]
-        # Devices of other tabs, and what was typed there, go on with the form.
+        # The form also carries the devices and texts of other tabs.
         self.elsewhere = [key for n, key in query if n == "elsewhere" and key in {ALL, *devices}]
         self.kept = [("elsewhere", key) for key in self.elsewhere]
         self.kept += [(k, text) for k, text in self.typed.items() if k not in self.keys.values()]

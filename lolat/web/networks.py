@@ -67,7 +67,7 @@ class NetworkCache:
             if content is None:
                 raise _unknown(NetworkError, spec)
             graph = self._in_turn(key, partial(self._of_file, content, *key))
-        elif graph is None:  # one that is bundled or kept on disk waits for nobody
+        elif graph is None:  # a bundled or cached network need not wait for its turn
             graph = bundled_graph(*key) or Cache().read(
                 *key, lambda: self._in_turn(key, partial(self._read, *key))
             )

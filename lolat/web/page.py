@@ -78,7 +78,7 @@ class Pages:
     def report(self, query: Query) -> str | None:
         """The page of `lolat report` for the device that the query's `only` names.
 
-        None if it cannot be made: the page of the question says why.
+        None if it cannot be made; the page of the same question then says why.
         """
         query = list(query)
         form = self.form(query)

@@ -155,7 +155,7 @@ def serve(port: int, named: Sequence[Path], announce: Callable[[str], None]) -> 
         app = create_app(named)
         announce(f"http://{HOST}:{listening.getsockname()[1]}/")
         config = uvicorn.Config(
-            # `failed` tells of errors.
+            # `failed` reports errors.
             app, http="h11", ws="none", log_level="critical", access_log=False,
             timeout_graceful_shutdown=END_S,
         )  # fmt: skip

@@ -152,8 +152,8 @@ in the head."""
 # multiplication by zero differ more between runtimes than those of convolutions.
 _SPREAD = {_NONE: 0.7, _SKIP: 0.5, _CONV1: 0.5, _CONV3: 0.5, _POOL: 0.7}
 OTHER_SPREAD = 0.5
-# Most runtimes execute everything; compilers for phones remove what the output does not need: those of 2
-# of the 22 devices in HELP's tables.
+# Most runtimes execute everything; compilers for phones remove what the output does not need: so do 2 of
+# the 22 devices in HELP's tables.
 _REMOVED = 0.1
 # A network whose output is a constant costs next to nothing if the compiler finds that.
 _CONSTANT = 0.05

@@ -44,13 +44,13 @@ class KerasReader:
     def __init__(self, name: str, model: Any, rule_of: Callable[[Any], Rule | None]) -> None:
         self.rule_of = rule_of
         self.owner = model  # the layer whose `call` is followed
-        self.partly: list[str] = []  # layers of several operations, only some of which are trained
+        self.partly: list[str] = []  # layers with trained and frozen operations
         self.builder = GraphBuilder(name, "keras")
         self.writer = Writer(self.builder)
         self.shape = self.writer.shape
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
-        self.alive: list[Any] = []  # symbolic tensors that must live, so that ids stay unique
-        # Constant -> elements of its variable, 0 if a constant before has them.
+        self.alive: list[Any] = []  # symbolic tensors, kept alive so that ids stay unique
+        # Constant -> elements of its variable, 0 if an earlier constant has the same variable.
         self.variables: dict[int, int] = {}
         # id -> (tensor made of a variable, the variable)
         self.turned: dict[int, tuple[Any, Any]] = {}
@@ -229,9 +229,9 @@ def _is_time_distributed(layer: Any) -> bool:
 
 
 def functional_of(model: Any) -> Any:
-    """The functional network of a model: the model itself, or the one inside a Sequential; else None.
+    """The functional network of a model: the model itself, or the network inside a Sequential, or None.
 
-    Also None for a class with its own `call`, which may not compute what its graph of layers says.
+    None also for a class with its own `call`, which may not compute what its graph of layers shows.
     """
     if not getattr(getattr(type(model), "call", None), "__module__", "").startswith("keras."):
         return None

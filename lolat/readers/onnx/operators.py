@@ -304,7 +304,7 @@ def _recurrent(r: OnnxReader, node: Any) -> list[int]:
         "units": int(_attribute(node, "hidden_size") or r.shape(node.inputs[2])[-1]),
         "in_features": shape[-1], "timesteps": shape[1 if batch_first else 0],
         "bias": _input(node, 3) is not None,
-        "bias_vectors": 2,  # of the input and of the state, as in PyTorch; Keras' LSTM has one
+        "bias_vectors": 2,  # for the input and for the state, as in PyTorch; Keras' LSTM has one
     }  # fmt: skip
     if _attribute(node, "direction") != "bidirectional":
         return r.write(node, kind, inputs, shapes, **parameters)
@@ -336,7 +336,7 @@ def _clip(r: OnnxReader, node: Any) -> list[int]:
 def _pad(r: OnnxReader, node: Any) -> list[int]:
     before, after = (r.shape(v) for v in (node.inputs[0], node.outputs[0]))
     pads, half = r.numbers(node, "pads", 1), len(before)
-    pairs = [(0, n - m) for m, n in zip(before, after, strict=True)]  # where they are not known
+    pairs = [(0, n - m) for m, n in zip(before, after, strict=True)]  # used if `pads` is unknown
     if pads is not None and len(pads) == 2 * half:
         pairs = list(zip(pads[:half], pads[half:], strict=True))
     spatial = pairs[1:] if len(pairs) > 1 and any(pairs[1]) else pairs[2:]

@@ -102,7 +102,7 @@ class _Rewriting:
             self.stored[name] = prod(dims), prod(dims) * size
 
     def find_stored(self) -> None:
-        """Find the values that are quantized to 8 bits, and those that an operator reads in float."""
+        """Find the values that are quantized to 8 bits, and the values that an operator reads in float."""
         for node in self.model.graph.node:
             op = node.op_type
             if op == "DynamicQuantizeLinear":

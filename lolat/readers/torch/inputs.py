@@ -81,7 +81,7 @@ def calls(
             f"read as an image of {shapes_text([image])}, which its first layer gets flat"
         )
         yield call([image], [number])
-        remarks.pop()  # its code does not take one
+        remarks.pop()  # the code does not take an image without channels
     able = (
         [number] * (f.is_index is not True) + [torch.int64] * (f.is_index is not False)
         for f in forms.values()
@@ -151,7 +151,7 @@ def _of_one(
     """
     from torch.utils import _pytree as pytree
 
-    if isinstance(example, Mapping):  # a tokenizer's is of another class
+    if isinstance(example, Mapping):  # a tokenizer returns another class of mapping
         example = dict(example)
     if not tensors_in(example):
         raise NetworkError(
@@ -213,7 +213,9 @@ def _form(model: Any, size: tuple[int, ...]) -> InputForm:
         shape = (features,) if size in ((), (features,)) else (None, features)
     elif kind in _RECURRENT:
         shape = (None, int(layer.input_size))
-    is_index = kind == "Embedding"  # an image beside it, as in a diffusion model, is of numbers
+    is_index = (
+        kind == "Embedding"
+    )  # but an image with an embedding, as in diffusion models, is floats
     return InputForm(
         shape, _channels(kind, len(shape)), None if is_index and len(shape) > 2 else is_index
     )

@@ -30,7 +30,7 @@ class Layout:
         # A view that repeats elements -> the tensor that has them.
         self.expanded: dict[int, int] = {}
         self._axes: dict[int, int] = {}
-        self._followed = 0  # number of operations that `_axes` knows
+        self._followed = 0  # number of operations that `_axes` covers
 
     def channels(self, tensor: int) -> int | None:
         """The channel axis of a tensor; None if it is not known."""

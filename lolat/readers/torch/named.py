@@ -415,7 +415,7 @@ def without_weights(make: Callable[[], Any]) -> Any:
                 raise _WeightsReadError
             try:
                 found = func(*args, **kwargs)
-            except Exception:  # of values that are none
+            except Exception:  # the values are not filled
                 raise _WeightsReadError from None
             parts = found if isinstance(found, (list, tuple)) else (found,)
             for part in parts:

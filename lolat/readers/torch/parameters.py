@@ -44,7 +44,7 @@ class Ledger:
             self.taken[key] += new
             self.inside[key] += new
             found += new
-            if self.taken[key] < elements:  # as of weight_norm, which trains scales besides
+            if self.taken[key] < elements:  # such as weight_norm, which also trains scales
                 self.cut[key] = result
         return found
 
@@ -69,7 +69,7 @@ class Parameters:
         self.asked: set[int] = set()
         # Key of a parameter -> for each use: positions of its operations, whether it is learned there.
         self._uses: dict[Key, list[tuple[range, bool]]] = {}
-        self._biases: set[Key] = set()  # of parameters beside the largest one of an operation
+        self._biases: set[Key] = set()  # all parameters of operations except the largest of each
         self._in_buffers: set[Key] = set()
         self._fixed: list[list[int]] = []  # results of operations without trained weights
         self._bare: set[int] = set()  # results of normalizations without parameters

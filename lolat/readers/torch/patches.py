@@ -131,7 +131,7 @@ def _autocast_watched(builder: GraphBuilder, running: Running) -> Iterator[None]
 
     def made(context: Any, device_type: str, *args: Any, **named: Any) -> None:
         init(context, device_type, *args, **named)
-        context.asked = named.get("enabled", all(args[1:2]))  # behind the data type
+        context.asked = named.get("enabled", all(args[1:2]))  # the argument after the data type
 
     def entered(context: Any) -> Any:
         asked = getattr(context, "asked", context._enabled or context.device == "cuda")
@@ -188,7 +188,7 @@ def watched(parameters: Parameters) -> Iterator[None]:
         if not torch.is_inference_mode_enabled():  # as PyTorch makes a fake tensor of a parameter
             enable(yes)
 
-    # Other callers are told the truth: gradients are off.
+    # Other threads get the real state: gradients are off.
     is_enabled = in_this_thread(lambda: running.gradients, torch.is_grad_enabled)
     told = vars(torch) | {"is_grad_enabled": is_enabled}
     checkpointed = in_this_thread(reentrant, checkpoint.CheckpointFunction.apply)

@@ -1,4 +1,4 @@
-"""Checks that the positions that PyTorch code computes exist in the tables where it looks them up."""
+"""Checks that positions computed by PyTorch code are within the tables in which it looks them up."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ def _traced(model: Any, name: str, size: Size, example: Any, axis: int) -> tuple
             raise
         except Exception as error:  # whatever the module's code raises
             errors.append(error)
-    # The first call is of floating-point numbers and guessed channels; where they are wrong, it says less.
+    # The first call has floats and guessed channels; if these are wrong, its error is less helpful.
     is_wrong = any(words in str(errors[0]) for words in ("indices", "channels, but got"))
     cause, fits = errors[-1 if is_wrong else 0], ""
     by_side = PRODUCT.search(str(cause)) or any(words in str(cause) for words in SHAPES_DIFFER)
@@ -324,7 +324,7 @@ def _size_that_fits(model: Any, name: str, numbers: Sequence[int]) -> str:
     """A common image size with which a module's code runs, as an option's value; "" for none."""
     from lolat.readers.torch.trace import traced
 
-    multiples = {-(-side // 32) * 32: None for side in numbers[-2:]}  # of what strides divide
+    multiples = {-(-side // 32) * 32: None for side in numbers[-2:]}  # sides that strides divide
     for side in (*multiples, 32, 224, 28, 64, 96, 128, 227, 256, 299, 384):
         shape = (numbers[0], side, side) if len(numbers) == 3 else (side,)
         with contextlib.suppress(Exception):  # whatever the module's code raises

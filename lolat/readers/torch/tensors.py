@@ -41,7 +41,7 @@ class Tensors:
         return made
 
     def viewed(self, tensor: Any) -> list[Any]:
-        """A tensor, the tensor that it is a view of, and so on to the root."""
+        """The chain of views: a tensor, the tensor that it is a view of, up to the root."""
         found = [tensor]
         while isinstance(found[-1], torch.Tensor) and found[-1] in self.views:
             found.append(self.views[found[-1]])

@@ -87,13 +87,13 @@ class Tracer(TorchDispatchMode):
         if not (isinstance(batch_first, bool) and grows and given.dim() in (2, 3)):
             return False
         in_front = not batch_first and given.shape[0] == 1
-        # Of two axes there is no batch.
+        # A tensor with two axes has no batch.
         return given.dim() == 2 or (
             given.shape[1 - batch_first] != 1 and (in_front or self.axis == 1)
         )
 
     def index(self, value: Any) -> int | None:
-        """The graph's tensor of a value, a new constant if no operation wrote it; None for no tensor."""
+        """The graph's tensor of a value (a constant if no operation wrote it); None if not a tensor."""
         if not isinstance(value, torch.Tensor):
             return None
         found: int | None = self.tensors.known.get(value)
@@ -112,7 +112,7 @@ class Tracer(TorchDispatchMode):
                 "GPU runs three for each step, so that an answer for GPUs is up to six times too slow"
             )
         if func.namespace == "aten" and not operations.is_known(base_name(schema)):
-            with self:  # the operations that it consists of
+            with self:  # records the smaller operations
                 upcasts, result = self.upcasts, func.decompose(*args, **kwargs)
             if "dtype" not in kwargs:  # PyTorch's own code names the type that its input has
                 self.upcasts = upcasts
@@ -132,9 +132,13 @@ class Tracer(TorchDispatchMode):
         before = [self.index(t) for t in overwritten[:1]]
         bases = [t for t in args if isinstance(t, torch.Tensor)]
         is_view = any(r.alias_info is not None for r in schema.returns)
-        if bases and not self.builder.autocast:  # which converts weights too, and is counted
+        if (
+            bases and not self.builder.autocast
+        ):  # autocast converts weights too, and is counted elsewhere
             is_view &= not is_copied(base_name(schema), bases[0], results[0])
-        if bases and is_view and not isinstance(bases[0], FakeTensor):  # of a parameter or a buffer
+        if (
+            bases and is_view and not isinstance(bases[0], FakeTensor)
+        ):  # a view of a parameter or a buffer
             self.tensors.lifetimes.own(results[0])
         self.positions.follow(schema.name.removeprefix("aten::"), named, results[0])
         self.write(base_name(schema), named, results, is_view)
@@ -154,7 +158,7 @@ class Tracer(TorchDispatchMode):
             self.tensors.overwrite(overwritten[0], index)
         elif bases and is_view:
             base = bases[0]
-            # A copy of a weight stands for it; one of a result keeps nothing alive.
+            # A copy of a weight counts as the weight; a copy of a result keeps nothing alive.
             is_weight = self.index(base) in self.writer.constants
             others = (t for t in results if t is not base and (is_weight or shares(t, base)))
             self.tensors.views.update((t, base) for t in others)
@@ -174,7 +178,7 @@ class Tracer(TorchDispatchMode):
         return any(tensor in o.outputs and "bits" in o.attributes for o in last)
 
     def write(self, op: str, named: dict[str, Any], results: Sequence[Any], is_view: bool) -> None:
-        """Write an operation; unless it is a product, one on constants alone becomes a constant."""
+        """Write an operation. With only constant operands it becomes a constant, unless a product."""
         sources = [i for v in pytree.tree_leaves(named) if (i := self.index(v)) is not None]
         for_batch = operations.for_batch(op, named, bool(sources))
         grows = for_batch or any(self.builder.tensors[i].batched for i in sources)
@@ -399,7 +403,7 @@ def _called(
             tracer.tensors.lifetimes.end()
         leaves = [*leaves_of(result)]
         outputs = [i for t in leaves if (i := tracer.index(t)) is not None]
-        # A window of keys keeps all of them.
+        # A view of keys in a cache keeps the whole cache alive.
         leaf_tensors = (tracer.tensors.viewed(t)[-1] for t in held_by(leaves))
         builder.kept += [i for t in leaf_tensors if (i := tracer.tensors.known.get(t)) is not None]
     builder.warnings += transfers.remarks()

@@ -39,7 +39,7 @@ class Transfers:
             return
         tensor = args[0]
         place, is_put = self.places.pop(tensor, (HOME, True))
-        # A copy on the CPU is read as the tensor itself: what is computed from it may still be at HOME.
+        # A copy on the CPU is the same object here, so results computed from it may really be at HOME.
         start = HOME if place == to == CPU and not is_put else place
         if start != to and not isinstance(tensor, torch.nn.Parameter):
             self.copied[start, to] += tensor.numel() * tensor.element_size()
