@@ -156,9 +156,7 @@ def _model_in(target: Path, here: Mapping[str, Any], restart: bool) -> DeviceFil
         raise error.reworded(
             f"{error.message}; give another {arg('output')}, or remove it"
         ) from None
-    if (
-        not file.has_latencies
-    ):  # the user chose this file, so its other sections belong to this device
+    if not file.has_latencies:  # the user says that its other sections are of this device
         return file
     other = environment.differences_of_device(file.device, file.recorded, here)
     if file.environment.device == here["device"] and not other:

@@ -34,9 +34,7 @@ from lolat.tables.networks import IN_MS, milliseconds
 from lolat.units import plural
 
 SAMPLES = "samples"
-SHORTEST_OPERATION_US = (
-    0.3  # least average time of an operation in a network; a GPU takes 1 or more
-)
+SHORTEST_OPERATION_US = 0.3  # average over a network's operations; a GPU takes 1 or more
 ENOUGH_SAMPLES = 10  # with fewer samples a warning says that the prior decides too
 
 # ---- The model, and its section of a device's file.

@@ -213,9 +213,7 @@ def _form(model: Any, size: tuple[int, ...]) -> InputForm:
         shape = (features,) if size in ((), (features,)) else (None, features)
     elif kind in _RECURRENT:
         shape = (None, int(layer.input_size))
-    is_index = (
-        kind == "Embedding"
-    )  # but an image with an embedding, as in diffusion models, is floats
+    is_index = kind == "Embedding"  # but a diffusion model's image, beside tokens, has floats
     return InputForm(
         shape, _channels(kind, len(shape)), None if is_index and len(shape) > 2 else is_index
     )

@@ -207,9 +207,7 @@ def trained_as_by_its_code(model: Any, published: Set[str]) -> Iterator[list[str
     `train()` runs on a copy without values, because it may merge weights. Yields a list, with a remark if
     that fails. `published`: packages whose `train()` freezes nothing.
     """
-    every = (
-        p for p in model.parameters() if not p.is_inference()
-    )  # inference tensors are never trained
+    every = (p for p in model.parameters() if not p.is_inference())  # these are never trained
     before, failed = [(p, p.requires_grad) for p in every], list[str]()
     trains = {type(m): getattr(type(m).train, "__module__", "") for m in model.modules()}
     without = {"torch", *published}

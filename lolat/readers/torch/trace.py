@@ -132,13 +132,9 @@ class Tracer(TorchDispatchMode):
         before = [self.index(t) for t in overwritten[:1]]
         bases = [t for t in args if isinstance(t, torch.Tensor)]
         is_view = any(r.alias_info is not None for r in schema.returns)
-        if (
-            bases and not self.builder.autocast
-        ):  # autocast converts weights too, and is counted elsewhere
+        if bases and not self.builder.autocast:  # which converts weights too, and is counted
             is_view &= not is_copied(base_name(schema), bases[0], results[0])
-        if (
-            bases and is_view and not isinstance(bases[0], FakeTensor)
-        ):  # a view of a parameter or a buffer
+        if bases and is_view and not isinstance(bases[0], FakeTensor):  # of a parameter or a buffer
             self.tensors.lifetimes.own(results[0])
         self.positions.follow(schema.name.removeprefix("aten::"), named, results[0])
         self.write(base_name(schema), named, results, is_view)
