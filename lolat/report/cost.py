@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 
 from lolat.device.summary import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
 from lolat.parameters import BEST
+from lolat.report.cost_bests import best_options, bests_among, bests_of, nearer
 from lolat.report.cost_table import (
     SAMPLE,
-    across,
-    alike_words,
     batch_words,
     chosen_words,
     columns,
     compared_links,
-    ends_words,
-    launch_words,
     legend,
     links_of,
-    most_line,
-    nearly_words,
     no_room_lines,
     recipe_words,
     recomputed_words,
     rented_line,
-    rivals_of,
     training_mode_words,
     update_lines,
 )
@@ -38,9 +32,8 @@ from lolat.report.ranked import (
     levels_words,
 )
 from lolat.report.tables import Part, ReportTable
-from lolat.training.alternatives import faster, without_checkpointing
-from lolat.training.best import CHEAPEST, FASTEST, Aim, surest, verdict_on
-from lolat.training.choice import Choice, choice_words
+from lolat.training.alternatives import faster, nearly, offered, without_checkpointing
+from lolat.training.choice import Choice
 from lolat.training.command import command_of
 from lolat.training.compare import Costs
 from lolat.training.cost import Cost, CostRow, close_words, no_room
@@ -48,9 +41,7 @@ from lolat.training.listing import (
     DEAR,
     Listing,
     best_row,
-    larger_update,
     listing_of,
-    on_one_machine,
     ranked,
 )
 from lolat.training.parallel import NONE
@@ -78,10 +69,21 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
     """The lines of `lolat cost`, with its table and the best of its rows."""
     before, table, after = cost_parts(cost)
     no = no_room(cost) if cost.fits is False else cost.missed
-    yield from filter(None, [capitalized(no), *(sentence.words for sentence in before)])
+    yield from _in_order(no, *([each.words] for each in before), is_limited=_is_limited(cost))
     if table.rows:
         yield from ("", table, "")
     yield from (*rented_line(table.rows), *after)
+
+
+def _is_limited(answer: Cost | Costs) -> bool:
+    """True if the question is whether limits are kept."""
+    return answer.limits != TrainingLimits() and (isinstance(answer, Costs) or bool(answer.timed))
+
+
+def _in_order(no: str, title: list[str], *bests: list[str], is_limited: bool) -> Iterator[str]:
+    """The refusal, the title and the lines on the best; these come first if limits were given."""
+    parts = [*bests, title] if is_limited else [title, *bests]
+    yield from filter(None, [capitalized(no), *chain(*parts)])
 
 
 def _alternative_lines(
@@ -92,7 +94,7 @@ def _alternative_lines(
     `tried`: kinds of checkpointing that have answers of their own; `is_fastest`: True if no other mode is
     tried; `on`: the device, beside others.
     """
-    if cost.fits is False:
+    if cost.fits is False or cost.missed:
         return
     without, within = (f"On {on} without", f"On {on} in") if on else ("Without", "In")
     if NONE not in tried and (other := without_checkpointing(cost)):
@@ -108,7 +110,7 @@ def _alternatives_of(costs: Costs) -> Iterator[Sentence]:
     """Sentences on faster modes of the best row, else of the first device that has one."""
     best, tried = best_row(costs), {c.checkpointing for c in costs.answers}
     several = len({c.device for c in costs.answers}) > 1
-    for cost in [best.cost] if best else costs.answers:
+    for cost in [] if costs.missed else [best.cost] if best else costs.answers:
         # Choices tell other launches themselves; a device in its fastest precision has no other mode.
         is_fastest = costs.precision == BEST and (bool(costs.better_launch) or not cost.host_bound)
         if lines := [*_alternative_lines(cost, tried, is_fastest, cost.card * several)]:
@@ -128,11 +130,12 @@ def cost_parts(cost: Cost) -> tuple[list[Sentence], ReportTable, list[str]]:
     of_best = f" of {cost.best.devices}" if cost.best.devices > 1 or differ else ""
     is_asked = cost.samples is not None or cost.limits != TrainingLimits()
     is_table = cost.fits is not False and (is_asked or several)
-    best = _choices(cost) if is_table else map(Sentence, _iteration_lines(cost))
+    best = best_options(cost) if is_table else map(Sentence, _iteration_lines(cost))
+    near = nearer(offered(cost), nearly(cost)) if cost.missed else ()
     others = *_alternative_lines(cost), *update_lines([CostRow(cost, o) for o in cost.timed])
     rows = cost.option_rows if is_table else ()
     table = ReportTable(columns(cost, rows), rows, stacked=True)
-    return [Sentence(" · ".join(filter(None, title))), *best, *map(Sentence, others)], table, [
+    return [Sentence(" · ".join(filter(None, title))), *near, *best, *map(Sentence, others)], table, [
         *legend(cost, table.rows),
         *(_iteration_lines(cost) if is_table else ()),
         f"{byte_size(cost.memory_bytes)} of memory on each device{of_best}, {fit_words(cost)}",
@@ -272,72 +275,6 @@ def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
         )
 
 
-def _bests(answer: Cost | Costs) -> tuple[tuple[Aim, Any, TrainingLimits], ...]:
-    """(aim, the best by it, the limits that it keeps): the cheapest and the fastest of an answer."""
-    limits = answer.limits
-    return (CHEAPEST, answer.cheapest, limits), (FASTEST, answer.fastest, limits.of_money)
-
-
-def _facts(best: CostRow, limits: TrainingLimits) -> str:
-    """Clauses on the machines of the best option, and whether it only likely keeps the limits."""
-    likely = f"; likely{ends_words(best, limits)}" * (verdict_on(best.option, limits) == "likely")
-    return across(best.option) + likely
-
-
-def _sure_line(
-    name: str,
-    aim: Aim,
-    best: CostRow,
-    rows: Sequence[CostRow],
-    limits: TrainingLimits,
-    words: Callable[[CostRow], str],
-) -> Iterator[str]:
-    """A line on the best row that surely keeps the limits, beside one that likely does."""
-    sure = surest((option for _, option in rows), limits, aim.worth)
-    if verdict_on(best.option, limits) == "likely" and sure:
-        row = next(row for row in rows if row.option is sure)
-        yield f"{name}{limits.words()}, sure: {words(row)}{across(sure)}"
-
-
-def _faster_words(cheapest: Choice, other: Choice) -> str:
-    """A clause on a choice's time, price and larger updates beside the cheapest's; "" for the cheapest."""
-    if other == cheapest or not (cheapest.total_s and other.total_s and cheapest.dollars):
-        return ""
-    times, price = cheapest.total_s / other.total_s, (other.dollars or 0.0) / cheapest.dollars
-    larger = other.in_all / cheapest.in_all
-    updates = f", with updates {digits(larger)} times as large" * (larger > 1)
-    return f"; {digits(times)} times as fast as the cheapest, for {digits(price)} times the price{updates}"
-
-
-def _choices(cost: Cost) -> Iterator[Sentence]:
-    """Sentences on the cheapest and the fastest option, or on that with the most data within limits."""
-    if amounts := [row for row in cost.option_rows if row.option.data_within_limits is not None]:
-        yield Sentence(most_line(amounts))
-        return
-    if cost.samples is None or cost.prices is None:
-        return
-    bests = _bests(cost)
-    if is_both := cost.cheapest == cost.fastest:
-        bests = ((CHEAPEST, cost.fastest, cost.limits),) if cost.options[1:] else ()
-    for aim, devices, limits in bests:
-        name = "Cheapest and fastest" if is_both else aim.word
-        if devices is not None:
-            best = CostRow(cost, cost.option(devices))
-            choice = Choice.of(*best)
-            cheapest = Choice.of(cost, cost.option(cost.cheapest)) if cost.cheapest else choice
-            more = _faster_words(cheapest, choice)
-            head = f"{name}{limits.words()}: {cost.summary(devices)}"
-            rows = cost.option_rows
-
-            def words(row: CostRow) -> str:
-                return cost.summary(row.option.devices)
-
-            near = nearly_words(best, rows, limits, aim, words)
-            clauses = (near,) if near else ()
-            yield Sentence(head + _facts(best, limits) + more, clauses, head)
-            yield from map(Sentence, _sure_line(name, aim, best, rows, limits, words))
-
-
 def _price_lines(cost: Cost) -> Iterator[str]:
     """A line on the source of the price, or that there is none."""
     if cost.fits is False:
@@ -359,12 +296,16 @@ def _price_lines(cost: Cost) -> Iterator[str]:
 def costs_lines(costs: Costs) -> Iterator[Part]:
     """The lines of several devices: a table, the cheapest first; the best; the devices left out."""
     title, table, bests, after = costs_parts(costs)
-    yield from filter(None, [capitalized(costs.no_room or costs.missed), title])
-    yield from (line for best in bests for line in best.lines)
+    no, lines = costs.no_room or costs.missed, [best.lines for best in bests]
+    yield from _in_order(no, [title], *lines, is_limited=_is_limited(costs))
     yield from ("", table) if table.rows else ()
     chosen = costs.cheapest, costs.fastest
-    rented = [row for row in table.rows if not any(chosen) or Choice.of(*row) in chosen]
-    yield from ("", *rented_line(rented), *after)
+    least = costs.least() if costs.missed else ()
+    is_free = not any(chosen) and not least
+    told = (
+        row for row in table.rows if is_free or Choice.of(*row) in chosen or row.option in least
+    )
+    yield from ("", *rented_line([*told]), *after)
     yield from left_out_lines(costs.left_out)
     yield from noted_lines(costs)
     if row := best_row(costs):
@@ -386,7 +327,7 @@ def noted_lines(costs: Costs, most: float = MOST_NOTES) -> Iterator[str]:
               for option in cost.options}  # fmt: skip
     yield from grouped_notes(
         [(name, [n for n in notes if n not in of_all], ends) for name, notes, ends in told], most,
-        {chosen[best] for _, best, _ in _bests(costs) if best},
+        {chosen[best] for _, best, _ in bests_of(costs) if best},
     )  # fmt: skip
 
 
@@ -400,10 +341,11 @@ def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[Sentence], list[st
     table = ReportTable(columns(costs, listing.shown), listing.shown, stacked=True)
     is_without_data = not costs.samples and costs.limits == TrainingLimits()
     no_data = [Sentence(no_data_words(costs))] if is_without_data else []
+    near = nearer(costs.offered, costs.nearly)
     return (
         title,
         table,
-        [*no_data, *_bests_among(costs, listed), *_alternatives_of(costs)],
+        [*no_data, *near, *bests_among(costs, listed), *_alternatives_of(costs)],
         [*_left_words(listing, costs.limits.sure), *_after(costs, listing.shown)],
     )
 
@@ -461,7 +403,7 @@ def _after(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
 def _loading_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
     """A line on the samples (of texts: tokens) a second of the best rows."""
     rates, launched = dict[str, list[str]](), dict[str, str]()
-    for aim, choice, _ in _bests(costs):
+    for aim, choice, _ in bests_of(costs):
         for option in (o for c, o in listed if Choice.of(c, o) == choice):
             value, of = option.tokens_per_s, "tokens/s"
             value, of = (option.samples_per_s, "samples/s") if value is None else (value, of)
@@ -476,42 +418,3 @@ def _loading_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
             for rate, names in rates.items()
         )
         yield f"Your input pipeline must deliver {', '.join(each)}."
-
-
-def _bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
-    """Sentences on the cheapest and the fastest choice within the limits, with choices that may be as good;
-    on the best sure choice; on updates that differ.
-    """
-    if listed and listed[0].option.data_within_limits is not None:
-        yield Sentence(most_line(listed))
-    for aim, choice, limits in _bests(costs):
-        if choice is None:
-            continue
-        best = next(row for row in listed if Choice.of(*row) == choice)
-        rivals = rivals_of(best, listed, limits)
-        words = choice_words(choice, costs.tells_batch)
-        more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
-        if one := on_one_machine(best, rivals, aim.worth):
-            more += f"; on one machine: {choice_words(Choice.of(*one))}"
-        if aim is CHEAPEST and (larger := larger_update(choice, listed)):
-            saved = percent(1.0 - (larger.dollars or 0.0) / (choice.dollars or 1.0))
-            several = f"{larger.devices} x {larger.card}"
-            size = f"{larger.in_all:,} {SAMPLE[best.cost.data]}s"
-            more += f"; {saved} cheaper: {several} with updates of {size}"
-        if best.cost.is_auto and (most := best.option.largest_batch or 0) > best.option.batch_size:
-            more += f"; batches up to {most:,} fit"
-        needed, room = best.option.memory_bytes, best.cost.available_bytes
-        if needed and room and (close := close_words(needed, room)):
-            more += f"; {byte_size(needed)} of {byte_size(room)}{close}"
-
-        def of_row(row: CostRow) -> str:
-            return choice_words(Choice.of(*row), costs.tells_batch)
-
-        is_said = aim is FASTEST and choice == costs.cheapest
-        head = "" if is_said else f"{aim.word}{limits.words()}: {words}"
-        line = head + _facts(best, limits) + more if head else "Fastest: the same"
-        near = nearly_words(best, listed, limits, aim, of_row)
-        clauses = near, alike_words(aim, best, rivals), launch_words(costs, aim, limits)
-        yield Sentence(line, tuple(filter(None, clauses)), head)
-        yield from map(Sentence, _sure_line(aim.word, aim, best, listed, limits, of_row))
-    yield from map(Sentence, update_lines(listed))

@@ -11,6 +11,7 @@ from lolat.device.fastest import SHORTER
 from lolat.graph.modes import COMPILED, GRAPH
 from lolat.parameters import BEST
 from lolat.training.auto_batch import NEAR_SPEED
+from lolat.training.best import nearest
 from lolat.training.choice import Choice, offer_words
 from lolat.training.cost import Cost, RepeatableQuestion
 from lolat.training.parallel import NONE
@@ -104,6 +105,19 @@ def offered(cost: Cost) -> str:
     """
     others = other_modes(cost) if cost.missed else ()
     kept = (Choice.of(one, option) for one in others if one for option in one.within())
-    if cost.again is None or (offer := next(kept, None)) is None:
+    return _words(cost, next(kept, None))
+
+
+def nearly(cost: Cost) -> str:
+    """The option in another execution mode that is nearest to the limits; "" if none is nearer."""
+    others = (one for one in other_modes(cost) if one)
+    options = ((option, Choice.of(one, option)) for one in (cost, *others) for option in one.timed)
+    found = nearest(options, cost.limits)
+    own = [Choice.of(cost, option) for option in cost.timed]
+    return "" if found in own else _words(cost, found)
+
+
+def _words(cost: Cost, choice: Choice | None) -> str:
+    if choice is None or cost.again is None:
         return ""
-    return offer_words(offer, with_precision=not cost.again.asked.precision)
+    return offer_words(choice, with_precision=not cost.again.asked.precision)

@@ -123,6 +123,20 @@ def surest(
     return min(sure, key=worth, default=None)
 
 
+def nearest(
+    choices: Iterable[tuple[TrainingPrediction, Choice]], limits: TrainingLimits
+) -> Choice | None:
+    """The choice whose time and price are the smallest share of the limits; None without choices.
+
+    `choices`: each option, as a choice.
+    """
+
+    def share(one: tuple[TrainingPrediction, Choice]) -> float:
+        return limits.share(*one[0].amounts(limits.sure))
+
+    return min(choices, key=share, default=(None, None))[1]
+
+
 def verdict(option: TrainingPrediction, limits: TrainingLimits) -> str:
     """The verdict (see `within_limit`) on the limit that an option is least sure to keep; "yes" without
     limits.

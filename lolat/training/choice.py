@@ -93,4 +93,5 @@ def offer_words(offer: Choice, with_batch: bool = False, with_precision: bool = 
         options.append(f"{arg('launch')} {offer.launch}")
     if offer.sharding != NONE:
         options.append(f"{arg('sharding')} {offer.sharding}")
-    return f"{' '.join(options)} ({choice_words(offer, with_batch)})"
+    words = choice_words(offer, with_batch)
+    return f"{' '.join(options)} ({words})" if options else words

@@ -33,7 +33,7 @@ from lolat.io.progress import OnProgress
 from lolat.io.results import Remark
 from lolat.parameters import BEST
 from lolat.training.auto_batch import NEAR_SPEED
-from lolat.training.best import CHEAPEST, FASTEST, best_of, smallest_update
+from lolat.training.best import CHEAPEST, FASTEST, best_of, nearest, smallest_update
 from lolat.training.choice import Choice, choice_words, offer_words
 from lolat.training.cost import Cost, RepeatableQuestion, cost_on, is_close
 from lolat.training.parallel import FSDP, NONE
@@ -56,6 +56,7 @@ class Costs(Limited):
       eager, if that is at least a tenth cheaper or faster.
     - `by_launch`: the answers in each launch.
     - `offer`: a choice in another execution mode that keeps the limits, if no choice does.
+    - `nearest`: of all choices, in these execution modes too, the nearest to the limits that none keeps.
     """
 
     network: str
@@ -74,6 +75,7 @@ class Costs(Limited):
     better_launch: Mapping[str, Choice] = field(default_factory=dict)
     by_launch: Mapping[str, Costs] = field(default_factory=dict, repr=False)
     offer: Choice | None = None
+    nearest: Choice | None = None
     sure: bool = False
 
     @property
@@ -92,11 +94,23 @@ class Costs(Limited):
         fits = any(cost.fits is not False for cost in self.answers)
         return "" if fits else "it fits on none of these devices"
 
+    def named(self, option: TrainingPrediction) -> str:
+        """The number and the name of the devices of an option: "8 x h100"."""
+        return next(c.named(option) for c in self.answers if any(o is option for o in c.options))
+
     @property
     def offered(self) -> str:
         """The `offer` in words, with its command-line options; "" without an offer."""
+        return self._with_options(self.offer)
+
+    @property
+    def nearly(self) -> str:
+        """The `nearest` choice in words, with its command-line options; "" without one."""
+        return self._with_options(self.nearest)
+
+    def _with_options(self, choice: Choice | None) -> str:
         with_precision = self.precision is None
-        return offer_words(self.offer, self.tells_batch, with_precision) if self.offer else ""
+        return offer_words(choice, self.tells_batch, with_precision) if choice else ""
 
     @property
     def tells_batch(self) -> bool:
@@ -391,7 +405,12 @@ def with_modes(costs: Costs) -> Costs:
     keeping = (found for found in others if found and not found.missed)
     kept = (one for found in keeping if (one := found.cheapest or found.fastest))
     offer = next(kept, None) if costs.missed else None
-    return replace(costs, better_launch=better_launch, by_launch=by_launch, offer=offer)
+    found = replace(costs, better_launch=better_launch, by_launch=by_launch, offer=offer)
+    if offer or not costs.missed:
+        return found
+    answers = [c for one in (costs, *filter(None, others)) for c in one.answers]
+    options = ((option, Choice.of(c, option)) for c in answers for option in c.timed)
+    return replace(found, nearest=nearest(options, costs.limits))
 
 
 def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion) -> Cost:

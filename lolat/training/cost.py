@@ -169,6 +169,10 @@ class Cost(Limited):
         """The option with this number of devices."""
         return next(o for o in self.options if o.devices == devices)
 
+    def named(self, option: TrainingPrediction) -> str:
+        """The number and the name of the devices of an option: "8 x h100"."""
+        return f"{option.devices} x {self.card}"
+
     def words(self) -> str:
         """The cheapest and the fastest option in words; without them the time of an iteration."""
         title = f"{plain(self.network)} on {plain(self.device)}, batch {self.batch_size}"

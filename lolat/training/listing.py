@@ -71,6 +71,11 @@ def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
     if len(rows) <= MOST_ROWS or not costs.frontier:
         return Listing(rows)
     bests, choices = {costs.cheapest, costs.fastest}, [Choice.of(*row) for row in rows]
+    if costs.missed:
+        bests |= {
+            *costs.frontier,
+            *(choices[n] for n, row in enumerate(rows) if row.option in costs.least()),
+        }
     verdicts = [verdict_on(row.option, costs.limits) for row in rows]
     order = sorted(
         range(len(rows)), key=lambda n: VERDICTS.index(verdicts[n]) > 1 if verdicts[n] else 0

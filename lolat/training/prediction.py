@@ -133,26 +133,34 @@ class Limited(Result):
         """The options within the limits."""
         return [o for o in self.timed if o.keeps(self.limits)]
 
-    def least(self) -> tuple[float, float | None]:
-        """(fewest seconds, fewest US$) of the options; with `sure`, of the upper ends of intervals."""
-        ends = [o.amounts(self.sure) for o in self.timed]
-        paid = (usd for _, usd in ends if usd is not None)
-        return min(seconds for seconds, _ in ends), min(paid, default=None)
+    def least(self) -> tuple[TrainingPrediction, TrainingPrediction]:
+        """The options with the fewest seconds and with the fewest US$; with `sure`, of their upper ends."""
+
+        def order(option: TrainingPrediction, of_money: bool) -> tuple[float, float]:
+            seconds, usd = option.amounts(self.sure)
+            both = seconds, math.inf if usd is None else usd
+            return both[::-1] if of_money else both
+
+        fastest, cheapest = (min(self.timed, key=lambda o: order(o, way)) for way in (False, True))
+        return fastest, cheapest
+
+    def named(self, option: TrainingPrediction) -> str:
+        """The number and the name of the devices of an option: "8 x h100"."""
+        raise NotImplementedError
 
     @property
     def missed(self) -> str:
-        """Words that no option keeps the limits, with the shortest time and the lowest price; "" if one
-        keeps them.
-        """
+        """Words that no option is within the limits, with the fastest and cheapest one; "" if one is."""
         if self.within() or not self.timed:
             return ""
-        fastest, cheapest = self.least()
-        up_to, is_one = "up to " * self.sure, len(self.timed) == 1
-        one, another = ("it", "it") if is_one else ("the fastest", "the cheapest")
-        costs = "no price is known"
-        if cheapest is not None:
-            costs = f"{another} costs {up_to}{dollars(cheapest)}"
-        return f"nothing is{self.limits.words()}: {one} takes {up_to}{duration(fastest)}, {costs}"
+        of = dict[str, str]()
+        for way, option in zip(("fastest", "cheapest"), self.least(), strict=True):
+            seconds, usd = option.amounts(self.sure)
+            costs = ", no price is known" if usd is None else f", {dollars(usd)}"
+            words = f"{self.named(option)}, {'up to ' * self.sure}{duration(seconds)}{costs}"
+            of[words] = f"{of[words]} and {way}" if words in of else way
+        found = [*of] if len(self.timed) == 1 else [f"{way} {words}" for words, way in of.items()]
+        return f"nothing is{self.limits.words()}: {'; '.join(found)}"
 
     @property
     def offered(self) -> str:
@@ -167,7 +175,8 @@ def check_limits(answer: Limited, offered: str = "") -> None:
         return
     names = (arg(name) for name in ("max_hours", "max_dollars") if getattr(limits, name))
     higher = f"a higher {' or '.join(names)}"
-    fastest, cheapest = answer.least()
+    one, other = answer.least()
+    fastest, cheapest = one.amounts(answer.sure)[0], other.amounts(answer.sure)[1]
     helps = f"expected more devices (--replicas), or {higher}"
     if not limits.of_money.keeps(fastest, cheapest):
         data = "samples" if timed[0].tokens_per_s is None else "tokens"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -179,6 +180,14 @@ class TrainingLimits:
         return in_time and (
             self.max_dollars is None or (price is not None and price <= self.max_dollars)
         )
+
+    def share(self, total_s: float, price: float | None) -> float:
+        """The largest share of a limit that seconds and US$ take, above 1 beyond it; an unknown price is
+        infinite.
+        """
+        usd = math.inf if price is None else price
+        pairs = (total_s / 3600, self.max_hours), (usd, self.max_dollars)
+        return max((amount / limit for amount, limit in pairs if limit), default=0.0)
 
     def words(self, before: str = "") -> str:
         """The limits in words, after `before` or, if that is "", after "within" or "surely within"; ""

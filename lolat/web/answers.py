@@ -288,7 +288,9 @@ def _as_listed(form: Form, costs: Costs) -> Costs:
     def joined_of(of: Costs) -> Costs:
         return joined([*map(named, of.answers)], of.left_out, of.precision)
 
-    others: dict[str, Any] = {"offer": costs.offer and named(costs.offer)}
+    others: dict[str, Any] = {
+        name: (of := getattr(costs, name)) and named(of) for name in ("offer", "nearest")
+    }
     others["better_launch"] = {name: named(choice) for name, choice in costs.better_launch.items()}
     others["by_launch"] = {way: joined_of(one) for way, one in costs.by_launch.items()}
     return replace(joined_of(costs), **others)

@@ -321,8 +321,12 @@ def test_another_launch_is_offered_where_it_saves_a_tenth(prices: str, batch_siz
             if getattr(first[1], value) < 0.9 * least:
                 expected, least = (launch, *first), getattr(first[1], value)
         one = found.better_launch.get(name)
-        (at,) = (n for n, x in enumerate(printed) if x.startswith(f"{name.title()}: "))
-        clauses = takewhile(lambda x: x.startswith("  "), printed[at + 1 :])
+        is_both = found.fastest == found.cheapest
+        begin = "Cheapest and fastest: " if is_both else f"{name.title()}: "
+        (at,) = (n for n, x in enumerate(printed) if x.startswith(begin))
+        has_clauses = name == "cheapest" or not is_both
+        below = printed[at + 1 :] if has_clauses else []
+        clauses = takewhile(lambda x: x.startswith("  "), below)
         line = next((x for x in clauses if x.startswith("  with --launch")), "")
         is_told = one is not None and (name == "cheapest" or best != found.cheapest)
         assert bool(line) == is_told
@@ -569,7 +573,7 @@ def test_a_limit_that_is_likely_kept_has_the_interval_of_what_is_limited() -> No
     )
     lines = [*lines_of(costs_lines(found))]
     told = f"; likely: 90 % between {dollars(low)} and {dollars(high)}"
-    assert any(line.startswith("Cheapest within") and told in line for line in lines)
+    assert any(line.startswith("Cheapest and fastest within") and told in line for line in lines)
     assert any(
         "likely / unlikely: only the predicted time keeps / misses it" in line for line in lines
     )
@@ -586,7 +590,11 @@ def test_a_limit_that_is_likely_kept_has_the_interval_of_what_is_limited() -> No
             replicas=1,
         )
         ends = f"between {dollars(low)} and {dollars(high)}"
-        (line,) = (one for one in lines_of(costs_lines(found)) if one.startswith("Cheapest within"))
+        (line,) = (
+            one
+            for one in lines_of(costs_lines(found))
+            if one.startswith("Cheapest and fastest within")
+        )
         assert line.partition("; likely: 90 % ")[2].endswith(ends)
         assert line.count("between ") == count
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ from lolat.hardware.card_names import short_name
 from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
 from lolat.report.cost_table import limits_words
 from lolat.report.tables import lines_of
-from lolat.training.choice import Choice
+from lolat.training.choice import Choice, choice_words
 from lolat.training.compare import joined
 from lolat.training.listing import best_row
 from lolat.training.prediction import check_limits
-from lolat.units import duration
+from lolat.units import dollars, duration
 from tests.cli.commands import Command
 from tests.training.several import GPUS, asked, compared, listed, network
 
@@ -78,10 +79,11 @@ def test_a_launch_that_keeps_the_money_is_told_where_none_does_without(prices: s
     for limit, is_told in ((0.95 * eager, True), (0.9 * least, False)):
         found = compared(("a100-fp32",), "fp32", 8, prices=prices, replicas=1, samples=10**6,
                          max_dollars=limit)  # fmt: skip
-        first, *_ = lines_of(costs_lines(found))
+        first, second, *_ = lines_of(costs_lines(found))
         least_s = min(option.total_s or 0.0 for option in found.timed)
-        assert first.startswith(
-            f"Nothing is within ${limit:g}: it takes {duration(least_s)}, it costs"
+        assert first.startswith(f"Nothing is within ${limit:g}: 1 x a100, {duration(least_s)}, $")
+        assert second.startswith(
+            "Within the limits: --launch " if is_told else "Nearest, but not within: "
         )
         with pytest.raises(AnswerIsNo, match="nothing is within") as error:
             check_limits(found)
@@ -119,13 +121,14 @@ def test_a_faster_mode_has_the_options_that_ask_for_it(lolat: Command) -> None:
         "--max-dollars",
         0.1,
     )
-    said = re.search(r"it takes (\S+) times as long: (--.+)$", lolat(*ask).out, re.MULTILINE)
+    lines = lolat(*ask).out.splitlines()
+    said = re.fullmatch(r"Nearest, but not within: (--.+) \((.+)\)", lines[1])
     assert said
-    share, options = said.groups()
-    own, other = (json.loads(lolat(*ask, *more, "--json").out) for more in ([], options.split()))
-    first, second = (answer["options"][0]["total_s"] for answer in (own, other))
-    assert share == f"{second / first:.2f}"
-    assert (own["launch"], other["launch"]) == ("eager", "compiled")
+    other = json.loads(lolat(*ask, *said[1].split(), "--json").out)
+    own = json.loads(lolat(*ask, "--json").out)
+    assert own["options"][0]["dollars"] > other["options"][0]["dollars"] > 0.1
+    assert said[2].endswith(f", {dollars(other['options'][0]['dollars'])}")
+    assert not any("times as long" in line for line in lines), "a hint that leads to a refusal"
 
 
 def test_a_layout_that_keeps_the_money_is_told_where_the_default_does_not(lolat: Command) -> None:
@@ -245,7 +248,7 @@ def test_the_cheapest_and_the_fastest_are_within_the_limits(
         assert lolat(*ask, *on, "--max-hours", too_short).code == 3
         assert "within 9 h: " in lolat.done(*ask, *on, "--max-hours", 9).out
         lost = lolat(*ask, *on, "--max-hours", 9, "--max-dollars", min(dollars) / 2)
-        assert (lost.code, "the cheapest costs $" in lost.err) == (3, True)
+        assert (lost.code, "; cheapest 1 x " in lost.err) == (3, True)
         assert "expected fewer samples or epochs" in lost.err
         out = lolat.done(*ask, *on, "--max-dollars", 2 * max(dollars)).out
         assert f"Fastest within ${2 * max(dollars):g}: " in out
@@ -372,3 +375,29 @@ def test_the_largest_batch_keeps_the_limit(lolat: Command, net: str, more: tuple
     assert found < most == lolat.json(*ask, "--max-ms", 2 * end_ms(most), *more)["batch_size"]
     short = lolat(*ask, "--max-ms", end_ms(1) / 2, *more, "--json")
     assert (short.code, json.loads(short.out)["batch_size"]) == (3, 1)
+
+
+def test_a_refusal_names_rows_of_its_table_and_the_nearest_choice_of_all_launches() -> None:
+    """By brute force over the answers in each launch, without limits."""
+    on = ["rtx-5090", "rtx-4090", "rtx-3090", "b200", "h100", "a100"]
+    about: dict[str, Any] = {"on": on, "samples": 1_281_167, "epochs": 90}
+    free = package.compare("timm:resnet50", **about)
+    limits: dict[str, Any] = {"max_hours": 1.0, "max_dollars": 12.0}
+    found = package.compare("timm:resnet50", **about, **limits)
+    first, second, *lines = lines_of(costs_lines(found))
+    every = [(o.total_s or 0.0, o.dollars, Choice.of(c, o)) for c in free.answers for o in c.timed]
+    fastest = min(every, key=lambda one: one[0])
+    cheapest = min(every, key=lambda one: one[1] or inf)
+    told = (f"{way} {c.devices} x {c.card}, {duration(s)}, {dollars(usd or 0.0)}"
+            for way, (s, usd, c) in (("fastest", fastest), ("cheapest", cheapest)))  # fmt: skip
+    assert first == f"Nothing is within 1 h, $12: {'; '.join(told)}"
+    _, table, _, _ = costs_parts(found)
+    assert {fastest[2], cheapest[2]} <= {Choice.of(*row) for row in table.rows}
+    for launch in ("compiled", "graph"):
+        other = package.compare("timm:resnet50", **about, launch=launch)
+        every += [
+            (o.total_s or 0.0, o.dollars, Choice.of(c, o)) for c in other.answers for o in c.timed
+        ]
+    _, _, best = min(every, key=lambda one: max(one[0] / 3600, (one[1] or inf) / 12))
+    assert second == f"Nearest, but not within: --launch {best.launch} ({choice_words(best)})"
+    assert not any("times as long" in line for line in lines), "a hint that leads to a refusal"

@@ -1,0 +1,158 @@
+"""Sentences on the best options of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from lolat.errors import worded
+from lolat.report.cost_table import (
+    SAMPLE,
+    across,
+    alike_words,
+    ends_words,
+    launch_words,
+    most_line,
+    nearly_words,
+    rivals_of,
+    update_lines,
+)
+from lolat.report.ranked import (
+    Sentence,
+)
+from lolat.training.best import CHEAPEST, FASTEST, Aim, surest, verdict_on
+from lolat.training.choice import Choice, choice_words
+from lolat.training.compare import Costs
+from lolat.training.cost import Cost, CostRow, close_words
+from lolat.training.listing import (
+    larger_update,
+    on_one_machine,
+)
+from lolat.training.run import TrainingLimits
+from lolat.units import (
+    byte_size,
+    capitalized,
+    digits,
+    percent,
+)
+
+BOTH = "Cheapest and fastest"
+
+
+def nearer(kept: str, near: str) -> Iterator[Sentence]:
+    """A sentence on the option in another execution mode that keeps the limits, else on the nearest one."""
+    if kept or near:
+        words = f"Within the limits: {kept}" if kept else f"Nearest, but not within: {near}"
+        yield Sentence(worded(words, lambda name: f"--{name.replace('_', '-')}"))
+
+
+def bests_of(answer: Cost | Costs) -> tuple[tuple[Aim, Any, TrainingLimits], ...]:
+    """(aim, the best by it, the limits that it keeps): the cheapest and the fastest of an answer; the
+    fastest first if money alone is limited.
+    """
+    limits = answer.limits
+    both = (CHEAPEST, answer.cheapest, limits), (FASTEST, answer.fastest, limits.of_money)
+    is_for_money = limits.max_dollars is not None and limits.max_hours is None
+    return both[::-1] if is_for_money and answer.cheapest != answer.fastest else both
+
+
+def _facts(best: CostRow, limits: TrainingLimits) -> str:
+    """Clauses on the machines of the best option, and whether it only likely keeps the limits."""
+    likely = f"; likely{ends_words(best, limits)}" * (verdict_on(best.option, limits) == "likely")
+    return across(best.option) + likely
+
+
+def _sure_line(
+    name: str,
+    aim: Aim,
+    best: CostRow,
+    rows: Sequence[CostRow],
+    limits: TrainingLimits,
+    words: Callable[[CostRow], str],
+) -> Iterator[str]:
+    """A line on the best row that surely keeps the limits, beside one that likely does."""
+    sure = surest((option for _, option in rows), limits, aim.worth)
+    if verdict_on(best.option, limits) == "likely" and sure:
+        row = next(row for row in rows if row.option is sure)
+        yield f"{name}{limits.words()}, sure: {words(row)}{across(sure)}"
+
+
+def _faster_words(cheapest: Choice, other: Choice) -> str:
+    """A clause on a choice's time, price and larger updates beside the cheapest's; "" for the cheapest."""
+    if other == cheapest or not (cheapest.total_s and other.total_s and cheapest.dollars):
+        return ""
+    times, price = cheapest.total_s / other.total_s, (other.dollars or 0.0) / cheapest.dollars
+    larger = other.in_all / cheapest.in_all
+    updates = f", with updates {digits(larger)} times as large" * (larger > 1)
+    return f"; {digits(times)} times as fast as the cheapest, for {digits(price)} times the price{updates}"
+
+
+def best_options(cost: Cost) -> Iterator[Sentence]:
+    """Sentences on the cheapest and the fastest option, or on that with the most data within limits."""
+    if amounts := [row for row in cost.option_rows if row.option.data_within_limits is not None]:
+        yield Sentence(most_line(amounts))
+        return
+    if cost.samples is None or cost.prices is None:
+        return
+    bests = bests_of(cost)
+    if is_both := cost.cheapest == cost.fastest:
+        is_told = cost.options[1:] or cost.limits != TrainingLimits()
+        bests = ((CHEAPEST, cost.fastest, cost.limits),) if is_told else ()
+    for aim, devices, limits in bests:
+        name = "" if not cost.options[1:] else BOTH if is_both else aim.word
+        if devices is not None:
+            best = CostRow(cost, cost.option(devices))
+            choice = Choice.of(*best)
+            cheapest = Choice.of(cost, cost.option(cost.cheapest)) if cost.cheapest else choice
+            more = _faster_words(cheapest, choice)
+            head = f"{capitalized(f'{name}{limits.words()}'.strip())}: {cost.summary(devices)}"
+            rows = cost.option_rows
+
+            def words(row: CostRow) -> str:
+                return cost.summary(row.option.devices)
+
+            near = nearly_words(best, rows, limits, aim, words)
+            clauses = (near,) if near else ()
+            yield Sentence(head + _facts(best, limits) + more, clauses, head)
+            yield from map(Sentence, _sure_line(name, aim, best, rows, limits, words))
+
+
+def bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
+    """Sentences on the cheapest and the fastest choice within the limits, with choices that may be as good;
+    on the best sure choice; on updates that differ.
+    """
+    if listed and listed[0].option.data_within_limits is not None:
+        yield Sentence(most_line(listed))
+    is_both = costs.cheapest is not None and costs.cheapest == costs.fastest
+    for aim, choice, limits in bests_of(costs)[: 1 if is_both else 2]:
+        if choice is None:
+            continue
+        best = next(row for row in listed if Choice.of(*row) == choice)
+        rivals = rivals_of(best, listed, limits)
+        words = choice_words(choice, costs.tells_batch)
+        more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
+        if one := on_one_machine(best, rivals, aim.worth):
+            more += f"; on one machine: {choice_words(Choice.of(*one))}"
+        if aim is CHEAPEST and (larger := larger_update(choice, listed)):
+            saved = percent(1.0 - (larger.dollars or 0.0) / (choice.dollars or 1.0))
+            several = f"{larger.devices} x {larger.card}"
+            size = f"{larger.in_all:,} {SAMPLE[best.cost.data]}s"
+            more += f"; {saved} cheaper: {several} with updates of {size}"
+        if best.cost.is_auto and (most := best.option.largest_batch or 0) > best.option.batch_size:
+            more += f"; batches up to {most:,} fit"
+        needed, room = best.option.memory_bytes, best.cost.available_bytes
+        if needed and room and (close := close_words(needed, room)):
+            more += f"; {byte_size(needed)} of {byte_size(room)}{close}"
+
+        def of_row(row: CostRow) -> str:
+            return choice_words(Choice.of(*row), costs.tells_batch)
+
+        head = f"{BOTH if is_both else aim.word}{limits.words()}: {words}"
+        line = head + _facts(best, limits) + more
+        near = nearly_words(best, listed, limits, aim, of_row)
+        alike = alike_words(aim, best, rivals)
+        by_time = alike_words(FASTEST, best, rivals) if is_both else ""
+        clauses = near, alike, by_time and f"by time {by_time}", launch_words(costs, aim, limits)
+        yield Sentence(line, tuple(filter(None, clauses)), head)
+        yield from map(Sentence, _sure_line(aim.word, aim, best, listed, limits, of_row))
+    yield from map(Sentence, update_lines(listed))
