@@ -205,9 +205,9 @@ _EVERY = (
     Parameter(LENGTH, "Tokens of a text, or steps of a sequence; images stay as they are.",
               most=10**7),
     _word("precision", PRECISIONS,
-          "How a GPU computes; if not given, as it was measured. Another precision is predicted from the "
-          "data sheet. amp keeps weights in float32; fp16 and bf16 keep weights, gradients and states in "
-          "2 bytes.",
+          "How a GPU computes; if not given, as it was measured (several cards, and one in `lolat cost`: "
+          "in its fastest). Another precision is predicted from the data sheet. amp keeps weights in "
+          "float32; fp16 and bf16 keep weights, gradients and states in 2 bytes.",
           OTHER_PRECISIONS, "; a network in INT8 is an ONNX file, asked without it on a CPU"),
     _word("launch", LAUNCHES, "How a GPU's operations are started: one by one (eager), fused by "
           "torch.compile (compiled), or fused and in a CUDA graph (graph, PyTorch's reduce-overhead). If "

@@ -272,7 +272,7 @@ def test_the_times_that_no_fit_used_are_the_published_ones() -> None:
     lines = (ROOT / "benchmarks/published_figures.csv").read_text(encoding="utf-8").splitlines()
     rows = [one.split(",") for one in lines if "H100 80GB SXM,amp,training,first,1280" in one]
     assert sorted(round(float(row[7])) for row in rows) == [int(said[1]), int(said[2])]
-    (run,) = api.load("h100").cost("timm:resnet50", 1280, precision="amp").options
+    (run,) = api.load("h100-fp16").cost("timm:resnet50", 1280, precision="amp").options
     assert round(run.iteration_ms) == int(said[3])
     assert [f"{end:,.0f}" for end in run.interval_ms] == [said[4], said[5]]
 

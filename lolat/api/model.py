@@ -199,8 +199,8 @@ class Model(Device):
         `network`: a network, or the config.json of a decoder as for `llm`, with `input_size` tokens in a
         sequence. `batch_size`: samples on each device; "auto", the default: the smallest batch within 2 %
         of the best speed. `precision`: "best" is the fastest of fp32, tf32 and amp, in both image layouts;
-        it is the default for a network on a GPU's name ("a100"). Other profiles ("a100-fp32", a file)
-        answer as measured.
+        it is the default for a network on a GPU's name ("a100"), which in a given half precision takes the
+        faster layout. Other profiles ("a100-fp32", a file) answer as measured.
 
         Returns a `Cost`, or `Costs` for several batch sizes or ways of `checkpointing`. If no training was
         measured, the answer is an estimate from latencies and a warning says so. Raises ModelFileError if

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 @common.question(
     TrainingQuestion,
     precision={
-        "more": "best: each device's fastest of fp32, tf32, amp, and of both layouts of images.",
+        "more": "best: each device's fastest of fp32, tf32, amp, and of both layouts of images; cards in a "
+        "given half precision take the faster layout.",
         "type": common.PRECISION,
     },
     batch_size={
@@ -53,8 +54,9 @@ def cost(
 
     The answer uses the best of what MODEL has: timed epochs, measurements of `lolat learn --mode training`,
     or its latencies of inference, from which training is estimated. Without MODEL, and with --on, devices
-    are compared. Each of these, and a GPU as MODEL (a100), runs in its fastest precision and layout of
-    images (best); a profile whose name has a precision (a100-fp32), a file and a CPU run as measured.
+    are compared. Each of these, and a GPU as MODEL (a100), runs in the given precision, else its fastest,
+    and its faster layout of images; a profile whose name has a precision (a100-fp32), a file and a CPU run
+    as measured.
 
     Exit code 3 if an iteration does not fit into the device's memory, 2 if a device of --on cannot answer.
     docs/reference/tables.md explains the columns and marks.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.device.device import Device
-from lolat.device.execution_modes import TIED
+from lolat.device.execution_modes import HALVES, TIED
 from lolat.device.fastest import clearly_least
 from lolat.device.question import (
     AUTO,
@@ -283,9 +283,9 @@ def _hardly_fits(cost: Cost) -> bool:
 
 
 TRIED = ("tf32", "amp")
-"""Precisions to try on each device, besides the profile's own; AMP is also tried channels last. A device
-measured in half precision is tried only in AMP, because only the user can choose weights, gradients and
-states of two bytes."""
+"""Precisions to try on each device, besides the profile's own; half ones are also tried channels last. A
+device measured in half precision is tried only in AMP, because only the user can choose weights, gradients
+and states of two bytes."""
 
 
 def compare(
@@ -333,13 +333,12 @@ def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Co
     batch, for each number of devices; the network is read once.
 
     For the precision BEST the device answers in its fastest precision and layout of images. So does a
-    device that was loaded by the name of a card, unless a precision was given. Profiles with other names,
-    such as "a100-fp32", and files answer as measured.
+    device that was loaded by the name of a card; in a given half precision it takes the faster layout.
+    Profiles with other names, such as "a100-fp32", and files answer as measured.
     """
     trained, most = read_question(network, asked.input_size), _most_devices(asked)
     asked = replace(asked, batch_size=AUTO) if asked.batch_size is None else asked
-    has_mode = asked.precision or device.asked.precision or not is_card(device.label)
-    if isinstance(trained, Graph) and not has_mode:
+    if isinstance(trained, Graph) and asked.precision is None and _is_free(device):
         asked = replace(asked, precision=BEST)
     ask = partial(_ask, device, trained, most)
     answers = [_shared(ask, one, network) for one in _questions(asked)]
@@ -352,9 +351,14 @@ def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Co
 
 def _ask(device: Device, trained: Trained, most: int, asked: TrainingQuestion) -> Cost:
     """Answer a question on a device; `most`: the largest number of devices in all questions."""
-    if asked.precision == BEST:
+    if asked.precision == BEST or _is_free(device):
         return _fastest(device, trained, most, asked)
     return _on_cards(asked.device(device), trained, asked, most)
+
+
+def _is_free(device: Device) -> bool:
+    """True if a device was loaded by the name of a card alone, and no precision was asked of it."""
+    return is_card(device.label) and not device.asked.precision
 
 
 def joined(
@@ -414,7 +418,7 @@ def with_modes(costs: Costs) -> Costs:
 
 
 def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion) -> Cost:
-    """Answer in the precision asked for, or in the fastest precision and layout of images.
+    """Answer in the precision asked for, or in the fastest one; a card in the faster layout of images.
 
     Among answers within TIED of the fastest, the one that needs the least memory is chosen.
     """
@@ -422,11 +426,14 @@ def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion
     is_best = asked.precision == BEST
     questions = [replace(asked, precision=None if is_best else asked.precision)]
     if is_best and isinstance(trained, Graph):
-        is_half = model.file.has_latencies and model.file.mode.dtype in (FLOAT16, BFLOAT16)
-        precisions = (PRECISION_OF[AMP],) if is_half else (None, *TRIED)
+        was_half = model.file.has_latencies and model.file.mode.dtype in (FLOAT16, BFLOAT16)
+        precisions = (PRECISION_OF[AMP],) if was_half else (None, *TRIED)
         questions = [replace(asked, precision=precision) for precision in precisions]
-        if not asked.channels_last:
-            questions.append(replace(questions[-1], channels_last=True))
+    is_half = questions[-1].precision in (PRECISION_OF[AMP], *HALVES) and (
+        is_best or _is_free(model)
+    )
+    if isinstance(trained, Graph) and is_half and not asked.channels_last:
+        questions.append(replace(questions[-1], channels_last=True))
     for question in questions:
         try:
             costs.append(_on_cards(question.device(model), trained, asked, most))

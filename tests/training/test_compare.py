@@ -156,13 +156,8 @@ def test_a_compiled_profile_is_compared_eager_where_all_are_asked(prices: str) -
     Path(prices).write_text(f"{PRICES.splitlines()[0]}\nx,5,RTXPro6000,1\n")
     said = lines_of(costs_lines(package.compare(network(), on="all", precision="amp", **ask)))
     card, eager = package.load("rtx-pro-6000"), {"precision": "amp", "launch": "eager"}
-    last, first = (
-        card.cost(network(), 64, samples=1000, channels_last=way, **eager).best.iteration_ms
-        for way in (True, None)
-    )
-    assert (
-        f"In amp, channels last it takes {last / first:.2f} times as long: --channels-last" in said
-    )
+    last = card.cost(network(), 64, samples=1000, channels_last=True, **eager).best
+    assert any(f"amp, channels last, {duration(last.total_s or 0.0)}" in str(line) for line in said)
     named = package.compare(network(), on=["rtx-5090-amp", "rtx-pro-6000"], **ask)
     assert {cost.launch for cost in named.answers} == {"eager", "compiled"}
 
@@ -244,7 +239,7 @@ def test_a_comparison_never_takes_pure_half_precision_unasked() -> None:
     assert {c.precision for c in found.answers} <= {"fp32", "tf32", "amp"}
     assert {c.channels_last for c in found.answers if c.precision == "amp"} == {True}
     usual = package.compare("timm:resnet50", precision="amp", **asked)
-    assert {(c.precision, c.channels_last) for c in usual.answers} == {("amp", False)}
+    assert usual.rows() == found.rows(), "the same in the precision that the default takes"
     pure = package.compare("timm:resnet50", precision="fp16", **asked)
     assert {c.precision for c in pure.answers} == {"fp16"}
     assert all(any("pure float16: " in w for w in c.warnings) for c in pure.answers)
@@ -386,9 +381,8 @@ def test_a_layout_that_changes_little_is_neither_chosen_nor_offered() -> None:
         printed = "\n".join(
             lines_of(costs_lines(package.compare(graph, 256, ["rtx-4090"], precision="amp")))
         )
-        offered = f"channels last it takes {last / first:.2f} times as long: --channels-last"
-        assert (offered in printed) == is_chosen
-        assert ("--channels-last" in printed) == is_chosen
+        assert ("amp, channels last" in printed) == is_chosen
+        assert "as long: --channels-last" not in printed
 
 
 def test_the_cheapest_that_is_sure_and_the_speed_of_loading(prices: str) -> None:

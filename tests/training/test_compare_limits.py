@@ -136,16 +136,18 @@ def test_a_layout_that_keeps_the_money_is_told_where_the_default_does_not(lolat:
     about = "timm:resnet50 --batch-size 64 --samples 1000000 --replicas 1 --price-per-hour 1"
     given = *about.split(), "--precision", "amp"
     first, last = (
-        lolat.answer("cost", "rtx-4090", *given, *more)["options"][0]["dollars"]
+        lolat.answer("cost", "rtx-4090-amp", *given, *more)["options"][0]["dollars"]
         for more in ([], ["--channels-last"])
     )
     assert last < 0.9 * first
     limit = "--max-dollars", f"{0.95 * first:.3f}"
-    for on in (["rtx-4090"], ["--on", "rtx-4090"]):
+    for on in (["rtx-4090-amp"], ["--on", "rtx-4090-amp"]):
         done = lolat("cost", *on, *given, *limit)
         assert done.code == 3
         assert "; --channels-last (1 x rtx-4090 " in done.err
         lolat.done("cost", *on, *given, *limit, "--channels-last")
+    for on in (["rtx-4090"], ["--on", "rtx-4090"]):
+        lolat.done("cost", *on, *given, *limit)  # a card takes the faster layout by itself
     told = lolat("cost", "rtx-4090-amp", *about.split(), *limit).err
     assert "; --precision amp --channels-last (1 x rtx-4090 " in told
     least = lolat("cost", "rtx-4090", *given, "--max-dollars", f"{0.01 * last:.5f}")
