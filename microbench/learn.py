@@ -89,13 +89,13 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
     probed = run.device == "cpu"
     with run_jobs(run, jobs, networks, probed) as (_, outcome, journal):
         visits, where = outcome.visits, outcome.environment
-    found = latencies(visits)
+    fitted = latencies(visits)
     measurements = [
-        _point(b, graphs[b.name], n, visits[key], found.jobs[key])
+        _point(b, graphs[b.name], n, visits[key], fitted.jobs[key])
         for key, (b, n) in sized.items()
-        if key in found.jobs
+        if key in fitted.jobs
     ]
-    noise = noise_of(found)
+    noise = noise_of(fitted)
     if outcome.probes:
         middle_ms = np.median(outcome.probes, axis=0)
         noise["probe"] = {"forks": middle_ms.round(4).tolist()}

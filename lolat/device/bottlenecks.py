@@ -36,8 +36,8 @@ def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
 
     most = range(min(len(blocks), MOST_BOTTLENECKS) if blocks[1:] else 0)
     times = {digits(blocks[i].latency_ms) for i in most if stands_out(i)}
-    found = [block for block in blocks if digits(block.latency_ms) in times]
-    share = sum(b.share for b in found)
-    if WHOLE < share < 1.1 * sum(b.counts["flops"] for b in found) / macs:
-        found = [*filter(is_slow, found)]
-    return found
+    outstanding = [block for block in blocks if digits(block.latency_ms) in times]
+    share = sum(b.share for b in outstanding)
+    if WHOLE < share < 1.1 * sum(b.counts["flops"] for b in outstanding) / macs:
+        outstanding = [*filter(is_slow, outstanding)]
+    return outstanding

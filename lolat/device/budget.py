@@ -93,9 +93,7 @@ class BudgetAnswer(Result):
 
     @property
     def verdict(self) -> str:
-        """The answer as a sentence: it "stays within" the limit if `sure`, else "is predicted within"
-        it.
-        """
+        """The answer as a sentence: it "stays within" the limit if `sure`, or "is predicted within"."""
         stays = "stays" if self.sure else "is predicted"
         return f"{self.largest} {stays} within {self.budget_ms:g} ms"
 

@@ -117,13 +117,13 @@ def _in_mode(prediction: Prediction, asked: dict[str, Any]) -> Prediction:
         return prediction
     question = Question(prediction.batch_size, coverage=query.coverage)
     ask = in_fastest if query.fastest_of else predict
-    found = ask((query.fastest_of or query.model).run_as(**asked), query.graph, question)
-    model = _called_as(query.model, found.query.model)
+    answer = ask((query.fastest_of or query.model).run_as(**asked), query.graph, question)
+    model = _called_as(query.model, answer.query.model)
     return replace(
-        found,
+        answer,
         network=prediction.network,
         prices=prediction.prices,
-        query=replace(query, model=model, fastest_of=found.query.fastest_of),
+        query=replace(query, model=model, fastest_of=answer.query.fastest_of),
     )
 
 
@@ -166,15 +166,15 @@ def in_each_precision(model: D, network: Graph | Analysis, ask: Callable[[D], A]
     """
     if run_dtype(analyze(network).graph) in (FLOAT16, BFLOAT16):
         return [ask(model)]
-    found: list[A] = []
+    answers: list[A] = []
     refused: InputError | None = None
     for device in in_precisions(model, PRECISIONS[1:]):  # all but float32
         try:
-            found.append(ask(device))
+            answers.append(ask(device))
         except InputError as error:
             if error.code not in ("no-precision", "no-layout"):
                 raise
             refused = error
-    if not found and refused is not None:
+    if not answers and refused is not None:
         raise refused
-    return found
+    return answers

@@ -43,9 +43,7 @@ def errors_of(prediction: Prediction) -> Hashable:
 
 
 def compared(predictions: Sequence[Prediction]) -> Sequence[Prediction]:
-    """The predictions whose times compare devices: without profiles learned beside other programs, unless
-    all were.
-    """
+    """Predictions with comparable times: without profiles learned on a busy machine, unless all were."""
     return [p for p in predictions if p.query.model.file.loaded is None] or predictions
 
 

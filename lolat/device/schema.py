@@ -177,10 +177,10 @@ def validate(document: Any, source: str) -> None:
     marks = document if isinstance(document, dict) else {}
     schema, version = marks.get("schema"), marks.get("version")
     if (schema, version) != (SCHEMA, FORMAT_VERSION):
-        found = f"schema {value_words(schema)}, version {value_words(version)}"
-        found = f"{_kind_of(document)}" if schema is version is None else found
+        given = f"schema {value_words(schema)}, version {value_words(version)}"
+        given = f"{_kind_of(document)}" if schema is version is None else given
         raise ModelFileError(
-            f"{source}: {found} is not a LoLat profile of version {FORMAT_VERSION}; make one: "
+            f"{source}: {given} is not a LoLat profile of version {FORMAT_VERSION}; make one: "
             "`lolat learn cpu`, `lolat fit TABLE.csv`",
             code="not-a-model",
         )

@@ -84,30 +84,30 @@ def with_copies(
     if file.mode.fused:
         kept, again = kept + again, 0.0
     if again >= COPIES_SHARE * latency_ms:
-        told = Remark(
+        remark = Remark(
             "autocast keeps half-precision copies of whole trainable weights alone",
             "it converts the others (frozen, buffers, parts) in each pass, counted as about {again} (none "
             "with --precision bf16)",
             again=Figure(milliseconds, again),
         )
-        remarks = (*remarks, told)
+        remarks = (*remarks, remark)
     if kept < COPIES_SHARE * latency_ms:
         return half, remarks
     what = "its other weights" if again else "weights"
-    told = Remark(
+    remark = Remark(
         f"{what} count as in half precision already, as in eager PyTorch within one torch.autocast context",
         "a context for each pass, torch.compile, and torch.inference_mode of newer PyTorch convert them in "
         "each, {kept} or more (none with --precision bf16)",
         kept=Figure(milliseconds, kept),
     )
     if file.mode.fused:
-        told = Remark(
+        remark = Remark(
             "this time is without the conversion of weights to half precision",
             "torch.compile converts them in each pass, {kept} or more (none with --precision bf16)",
             kept=Figure(milliseconds, kept),
         )
     wider = None if half is None else math.hypot(half, math.log1p(kept / latency_ms))
-    return wider, (*remarks, told)
+    return wider, (*remarks, remark)
 
 
 LARGE_PRODUCT = 1_000_000
@@ -120,7 +120,7 @@ ROWS_FOR_ALL = 4
 
 
 def with_untimed(
-    found: Extrapolation, formula: Formula, analysis: Analysis, batch_size: int, mode: Mode
+    extrapolation: Extrapolation, formula: Formula, analysis: Analysis, batch_size: int, mode: Mode
 ) -> tuple[Extrapolation, tuple[str, ...]]:
     """(the extrapolation with a network's unmeasured share of work added, the remarks on its counts).
 
@@ -131,15 +131,15 @@ def with_untimed(
     graph, counts, remarks = analysis.graph, analysis.counts, analysis.counts.warnings
     attributes = set[str]().union(*map(attrgetter("attributes"), graph.operations))
     if not (counts.quantized or {"hides", "experts", "wide"} & attributes):
-        return found, remarks
+        return extrapolation, remarks
     share = quantized = counts.quantized
     if (
         quantized
         and formula.int8
         and (share := untimed_in_int8(formula.int8, analysis)) < quantized
     ):
-        told = int8_remark(analysis, formula.int8_ms(analysis, batch_size))
-        remarks = (told, *(r for r in remarks if share or r != quantized_remark(quantized)))
+        int8_words = int8_remark(analysis, formula.int8_ms(analysis, batch_size))
+        remarks = (int8_words, *(r for r in remarks if share or r != quantized_remark(quantized)))
     share = max(share, wide_share(graph) if mode.dtype == AMP else 0.0)
     if "hides" in attributes:
         share = 1.0
@@ -160,10 +160,10 @@ def with_untimed(
             *remarks,
         )
         share = max(share, float(weights[[*few]].sum()) / float(weights.sum()))
-    beyond, unlike = (1.0 - share) * found.beyond, (1.0 - share) * found.unlike
-    unmeasured = share + (1.0 - share) * found.unmeasured
-    known = found.known or share > NEGLIGIBLE_SHARE
-    return Extrapolation(beyond, unmeasured, unlike, found.remarks, known), remarks
+    beyond, unlike = (1.0 - share) * extrapolation.beyond, (1.0 - share) * extrapolation.unlike
+    unmeasured = share + (1.0 - share) * extrapolation.unmeasured
+    known = extrapolation.known or share > NEGLIGIBLE_SHARE
+    return Extrapolation(beyond, unmeasured, unlike, extrapolation.remarks, known), remarks
 
 
 def widened_half_width(

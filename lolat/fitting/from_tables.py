@@ -196,12 +196,12 @@ def _held_to_sheet(
 
     The formula stays below that peak. The dict is empty without such rows.
     """
-    found = fastest_in_tf32(times, gpu) if mode.dtype == FLOAT32 else None
-    if found is None or gpu is None:
+    fastest = fastest_in_tf32(times, gpu) if mode.dtype == FLOAT32 else None
+    if fastest is None or gpu is None:
         return {}
-    row, factor = rows[found[0]], found[1] / (gpu.fp32_tflops or 0.0)
+    row, factor = rows[fastest[0]], fastest[1] / (gpu.fp32_tflops or 0.0)
     remark = (
-        f"{row.row.where}: {row.name} computes {found[1]:.3g} TFLOPS, {factor:.3g} times the peak of "
+        f"{row.row.where}: {row.name} computes {fastest[1]:.3g} TFLOPS, {factor:.3g} times the peak of "
         f"{gpu.name} in float32 ({gpu.fp32_tflops:g}): TF32 was probably allowed; if so, add a column "
         "precision with tf32 and fit again; products are now held to the sheet, and rows left out are "
         f"{100 * error['left_out']['median']:.0f} % off at the median"

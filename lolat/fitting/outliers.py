@@ -32,12 +32,12 @@ def warn_of_contradictions(timed: Iterable[KeyedTime], warn: Warn) -> None:
         (min(same, key=lambda one: one[0]), max(same, key=lambda one: one[0]))
         for same in rows.values()
     ]
-    found = [pair for pair in ends if pair[1][0] > CONTRADICTION * pair[0][0]]
-    if not found:
+    contradictions = [pair for pair in ends if pair[1][0] > CONTRADICTION * pair[0][0]]
+    if not contradictions:
         return
-    low, high = max(found, key=lambda pair: pair[1][0] / pair[0][0])
+    low, high = max(contradictions, key=lambda pair: pair[1][0] / pair[0][0])
     first, second = sorted((low, high), key=lambda one: one[2].line)
-    others = len(found) - 1
+    others = len(contradictions) - 1
     more = f"; {others} more {'is' if others == 1 else 'are'} so, too" if others else ""
     warn(
         f"{first[2].where} and {second[2].where}: {first[1]} takes {first[0]:g} ms and {second[0]:g} ms, "

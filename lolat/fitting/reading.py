@@ -49,8 +49,8 @@ def blocks_file(path: str, stem: str, device: str | None, warn: Warn) -> DeviceF
         warn(f"{path}: {lacking}")
     keys = [(*p.counts.items(), p.batch_size) for p, _ in of_rows]
     keyed = zip(keys, of_rows, strict=True)
-    times = unique([((of, p.latency_ms), (of, p, row)) for of, (p, row) in keyed], warn)
-    warn_of_contradictions(((of, p.name, p.latency_ms, row) for of, p, row in times), warn)
+    times = unique([((key, p.latency_ms), (key, p, row)) for key, (p, row) in keyed], warn)
+    warn_of_contradictions(((key, p.name, p.latency_ms, row) for key, p, row in times), warn)
     in_other_units = tell_other_units(((p.counts, p.latency_ms, row) for p, row in of_rows), warn)
     source = {"device": "unknown", "source": Path(path).name, **_precision_of(of_rows)}
     say_unread((row for _, row in of_rows), warn)
@@ -155,15 +155,15 @@ def _counted(
             if row.mode.inference != mode:
                 why = f"run in another way than most ({row.mode}; most: {mode})"
                 table.left_out.add(why, "mode")
-        found = []
+        usable = []
         for row, counts in zip(rows, counts_of(rows, on_progress), strict=True):
             if isinstance(counts, LolatError):
                 table.left_out.network(row.name, row.network[0], counts)
             else:
-                found.append((row, counts))
-        if not found:
+                usable.append((row, counts))
+        if not usable:
             raise table.nothing()
-        networks += found
+        networks += usable
         table.say_left_out(warn)
     return unique([((row.same, row.latency_ms), (row, counts)) for row, counts in networks], warn)
 

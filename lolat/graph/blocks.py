@@ -362,8 +362,9 @@ def _kinds(pattern: str) -> re.Pattern[str]:
 
 
 class Names:
-    """Labels that the names in a graph suggest; `units`: (operations,) True for operations of a block's
-    size.
+    """Labels that a graph's names suggest.
+
+    `units`: (operations,) True for the operations that MOST_OPERATIONS counts.
     """
 
     def __init__(self, graph: Graph, units: Sequence[bool]) -> None:

@@ -138,20 +138,20 @@ class _Attention:
 
     def fused(self) -> Graph:
         """The graph with the attention fused; unchanged if the operations do not match the pattern."""
-        found, masks, tensor = [self.softmax], list[int](), self.softmax.inputs[0]
+        matched, masks, tensor = [self.softmax], list[int](), self.softmax.inputs[0]
         if (o := self.before(tensor, "add", "where")) and len(o.inputs) == 2:
             # A boolean mask is not an operand of fused attention.
             scored = next((t for t in o.inputs if self.before(t, "matmul", *_BY_NUMBER)), None)
             masks = [t for t in o.inputs if t != scored and o.kind == "add"]
-            found, tensor = [o, *found], -1 if scored is None else scored
+            matched, tensor = [o, *matched], -1 if scored is None else scored
         while (o := self.before(tensor, *_BY_NUMBER)) and len(o.inputs) == 1:
-            found, tensor = [o, *found], o.inputs[0]
+            matched, tensor = [o, *matched], o.inputs[0]
         first, out = self.before(tensor, "matmul"), self.softmax.outputs[0]
         while (after := self._reader(out)) is not None and after.kind == "dropout":
-            found, out = [*found, after], after.outputs[0]
+            matched, out = [*matched, after], after.outputs[0]
         if first is None or after is None or after.kind != "matmul" or after.inputs[0] != out:
             return self.graph
-        return self._with([first, *found], after, masks)
+        return self._with([first, *matched], after, masks)
 
     def _reader(self, tensor: int) -> Operation | None:
         """The only reader of a tensor; None if there are several, or the reader is not at `positions`."""
@@ -159,16 +159,16 @@ class _Attention:
         is_one = self.reads.count(tensor) == 1 and readers and id(readers[0]) in self.allowed
         return readers[0] if is_one else None
 
-    def _with(self, found: list[Operation], last: Operation, masks: list[int]) -> Graph:
-        """The graph with one fused attention in place of the operations in `found` and `last`."""
-        (query, key), value = found[0].inputs, last.inputs[1]
+    def _with(self, matched: list[Operation], last: Operation, masks: list[int]) -> Graph:
+        """The graph with one fused attention in place of the operations in `matched` and `last`."""
+        (query, key), value = matched[0].inputs, last.inputs[1]
         if (o := self.before(query, *_BY_NUMBER)) and len(o.inputs) == 1:
-            found, query = [o, *found], o.inputs[0]
-        scores, size = self.shapes[found[-1].outputs[0]], self.shapes[query][-1]
+            matched, query = [o, *matched], o.inputs[0]
+        scores, size = self.shapes[matched[-1].outputs[0]], self.shapes[query][-1]
         transposed, graph = self.writers.get(key), self.graph
         swap = (0, 1, 3, 2)
         if transposed is not None and transposed.attributes.get("permutation") == swap:
-            found = [transposed, *found] if self.before(key, "transpose") else found
+            matched = [transposed, *matched] if self.before(key, "transpose") else matched
             key = transposed.inputs[0]
         elif size == scores[-1]:  # the shape does not show whether the key is transposed
             return graph
@@ -179,11 +179,11 @@ class _Attention:
             return graph
         sizes = {"heads": scores[1], "key_heads": scores[1], "queries": scores[-2], "keys": keys,
                  "head_size": size, "value_size": shapes[2][-1]}  # fmt: skip
-        gone = {id(o) for o in found}
-        ahead = [o.attributes[AHEAD] for o in (*found, last) if AHEAD in o.attributes]
-        told = {AHEAD: tuple(map(sum, zip(*ahead, strict=True)))} if ahead else {}
+        gone = {id(o) for o in matched}
+        ahead = [o.attributes[AHEAD] for o in (*matched, last) if AHEAD in o.attributes]
+        computed_ahead = {AHEAD: tuple(map(sum, zip(*ahead, strict=True)))} if ahead else {}
         fused = replace(last, kind="attention", inputs=(query, key, value, *masks),
-                        attributes={**sizes, **told})  # fmt: skip
+                        attributes={**sizes, **computed_ahead})  # fmt: skip
         kept = (fused if o is last else o for o in graph.operations if id(o) not in gone)
         return replace(graph, operations=tuple(kept))
 

@@ -125,9 +125,9 @@ def sliced_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
     Row 0 is for batch size 1, where the first part of a sliced axis is still contiguous and a dense layer
     reads a transposed image without a copy; row 1 is for larger batches.
     """
-    found = np.zeros((2, len(graph.operations)), np.int64)
+    view_bytes = np.zeros((2, len(graph.operations)), np.int64)
     if graph.framework != "torch" or mode.launch != EAGER:
-        return found
+        return view_bytes
     tensors, lowered = graph.tensors, lowered_eagerly(graph, mode.dtype)
     of_element = element_bytes(graph, mode)
     storage = {t: min(shared) for shared, _ in graph.storages for t in shared}
@@ -145,14 +145,14 @@ def sliced_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
         if storage.get(t, t) == whole and tensors[part].elements() < tensors[whole].elements():
             size = round(of_element[t] * tensors[t].elements())
             is_block = _is_block(tensors[whole].shape, tensors[part].shape)
-            found[:, position] = (0 if is_block else size), size
+            view_bytes[:, position] = (0 if is_block else size), size
     readers = graph.consumers()
     for position in lowered.copied:
         for t in graph.operations[position].outputs:
             dense = [r for r in readers.get(t, ()) if graph.operations[r].kind == "dense"]
             each = HALF_BYTES if mode.half else of_element[t]
-            found[1, dense] += round(each * tensors[t].elements())
-    return found
+            view_bytes[1, dense] += round(each * tensors[t].elements())
+    return view_bytes
 
 
 def _is_block(whole: Sequence[int], part: Sequence[int]) -> bool:

@@ -18,12 +18,12 @@ def rows_of_devices(table: Table, devices: Collection[str] = (), argument: str =
     is named and the table has several.
     """
     cells = table.cells("device")
-    found = {device_key(cell): cell for cell in cells if cell}
+    known = {device_key(cell): cell for cell in cells if cell}
     wanted = {*map(device_key, devices)}
-    if not found or (not devices and len(found) == 1):
+    if not known or (not devices and len(known) == 1):
         return table
-    if not found.keys() & wanted:
-        has = shortened(", ".join(found.values()))
+    if not known.keys() & wanted:
+        has = shortened(", ".join(known.values()))
         lacks = f", and none of {', '.join(devices)}" if devices else ""
         raise InputError(
             f"{table.source} has rows of {has}{lacks}; expected {arg(argument)}, a device of these",

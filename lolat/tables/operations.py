@@ -61,8 +61,9 @@ class TimedOperation:
 def read_operations(
     path: str | Path, devices: Collection[str] = (), argument: str = "name"
 ) -> list[TimedOperation]:
-    """Read a table of operations; `devices`, `argument`: see `rows_of_devices`. InputError for a wrong
-    line.
+    """Read a table of operations; InputError for a wrong line.
+
+    `devices`, `argument`: see `rows_of_devices`.
     """
     table = read_table(path, ("op", "latency_ms"), EXPECTED_OPERATIONS, "timed operation")
     return [_timed_operation(row) for row in rows_of_devices(table, devices, argument)]

@@ -102,9 +102,7 @@ class OnnxRuntimeBackend(Backend):
         return model.getvalue(), named
 
     def prepare_network(self, spec: str, input_size: Size, batch_size: int) -> Prepared:
-        """A call of a user's network (see `Backend.prepare_network`); NetworkError for other than
-        `.onnx`.
-        """
+        """A call of a user's network, see `Backend.prepare_network`; NetworkError unless it is `.onnx`."""
         if not spec.lower().endswith(".onnx"):
             raise NetworkError(f"the onnxruntime backend runs .onnx files, not {shortened(spec)!r}")
         inputs = read_inputs(spec, input_size)
