@@ -16,12 +16,12 @@ from lolat.units import digits, milliseconds, plain
 
 
 def compares(predictions: Iterable[Prediction]) -> bool:
-    """True for several devices."""
+    """True if the predictions are of several devices."""
     return len({p.row_name for p in predictions}) > 1
 
 
 def has_prices(predictions: Sequence[Prediction]) -> bool:
-    """True for several devices, or if a price was asked for."""
+    """True if prices are shown: for several devices, or if a price was asked for."""
     return compares(predictions) or any(p.prices for p in predictions)
 
 
@@ -29,8 +29,8 @@ MOST_GROUPS = 3  # pairs of a network and a batch size for which other modes are
 
 
 def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
-    """Sentences on the fastest and the cheapest device, and within limits on the lowest price an hour.
-    Without prices none is on these; there are none for different precisions or launches.
+    """Sentences on the fastest and, with prices, the cheapest device; with limits also on the lowest price
+    an hour. None for different precisions or launches, which are not compared.
     """
     if not_alike(p.query.model for p in predictions):
         return
@@ -49,7 +49,7 @@ def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) ->
 
 
 InModes = Mapping[str, Sequence[Prediction]]
-"""An option -> the predictions with it; see `in_other_modes`."""
+"""Option of an execution mode -> the predictions in this mode; see `in_other_modes`."""
 
 
 def fastest_lines(
@@ -106,8 +106,8 @@ def _in_lines(head: str, told: Iterable[tuple[str, str, str, str]]) -> Iterator[
 
 
 def _undecided(predictions: Sequence[Prediction]) -> str:
-    """The words on the fastest if assumed hosts decide: the host-bound devices, and the fastest without
-    hosts.
+    """Words that assumed hosts decide which device is the fastest: the host-bound devices, and the fastest
+    with CUDA graphs.
     """
     bound = [device_words(p) for p in predictions if by_assumed_host(p)]
     are = f"{few(bound, MOST_NAMES)} {'is' if len(bound) == 1 else 'are'} host-bound"
@@ -122,7 +122,8 @@ def cheapest_lines(
     limits: Limits = NO_LIMITS,
     in_modes: InModes | None = None,
 ) -> Iterator[str]:
-    """A sentence on the cheapest device for each network and batch size; equal sizes share one.
+    """A sentence on the cheapest device for each network and batch size; sizes with the same device share
+    it.
 
     Within limits, or if devices have sizes of their own (auto), it is on the cheapest device and size for
     each network. It tells the cheapest in another layout and in another launch too if clearly cheaper.
@@ -172,12 +173,12 @@ def cheapest_lines(
 
 
 def _least_dollars(of_option: tuple[str, Mapping[str, Prediction]]) -> float:
-    """The lowest price of a million samples in a mode; infinite without one."""
+    """The lowest price of a million samples in a mode; infinite without a price."""
     return min((p.dollars_per_million or 0.0 for p in of_option[1].values()), default=inf)
 
 
 def _cheapest_words(priced: Mapping[str, Prediction]) -> tuple[str, str, str]:
-    """(the cheapest of predictions with a price, its price, a clause on others too close to call)."""
+    """(name of the cheapest prediction, its price, a clause on others too close to call)."""
     ranked = {
         name: rated(p, (p.dollars_per_million or 0.0) / (p.latency_ms or 1.0))
         for name, p in priced.items()
@@ -190,9 +191,10 @@ def _cheapest_words(priced: Mapping[str, Prediction]) -> tuple[str, str, str]:
 
 
 def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
-    """A clause that hosts are assumed; "" if the best has none, and is the best with any host.
+    """A clause that assumed hosts decide prices; "" if the best has no assumed host and is best with any
+    host.
 
-    It names the cheapest device if all had the slowest assumed host.
+    The clause names the cheapest device if all devices had the slowest assumed host.
     """
     waits = {name: p.host_ms for name, p in priced.items() if p.host_ms and by_assumed_host(p)}
     slowest = max(waits.values(), default=0.0)
@@ -211,21 +213,21 @@ def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
 
 
 def by_hour(predictions: Sequence[Prediction]) -> list[tuple[str, float]]:
-    """(device, US$ an hour) of the devices with a price and room, the lowest price first."""
+    """(device, US$ an hour) of the devices that fit and have a price, the lowest price first."""
     prices = {name: p.price_per_hour or 0.0 for name, p in with_price(predictions).items()}
     return sorted(prices.items(), key=lambda one: one[1])
 
 
 def with_price(predictions: Sequence[Prediction]) -> dict[str, Prediction]:
-    """A prediction of each device with a price and room."""
+    """Device -> one of its predictions that fit and have a price."""
     rented = (p for p in predictions if p.price_per_hour is not None and p.fits is not False)
     return {device_words(p): p for p in rented}
 
 
 def _lowest_rent(predictions: Sequence[Prediction], limits: Limits) -> Iterator[str]:
-    """A line on the device of the lowest price an hour that keeps the limits, for each network.
+    """A line on the device with the lowest price an hour that keeps the limits, for each network.
 
-    Whoever rents one device for a load that each can bear pays by the hour, not by the sample.
+    A device rented for a steady load is paid by the hour, not by the sample.
     """
     networks = dict.fromkeys(plain(p.query.network) for p in predictions)
     for network in networks if limits else ():

@@ -1,4 +1,4 @@
-"""The page of several predictions, one file that loads nothing: the best, a chart, the table, notes."""
+"""The page of several predictions, a single HTML file: the best, a chart, the table, notes."""
 
 from __future__ import annotations
 
@@ -49,15 +49,16 @@ WORDS = {
     "eager": "The framework launches one operation after the other, as they are written.",
     "compiled": "torch.compile joins operations before they run.",
 }
-"""Word of the page -> its meaning; the page explains words in its table."""
+"""Word -> its meaning. The page explains the words that its table has."""
 MARGIN = 0.04
-"""The share of the chart that is free on each side."""
+"""The share of the chart's width that is empty on each side."""
 
 
 def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> str:
-    """The page of predictions as HTML; `limits`: as in `table_of_predictions`.
+    """The page of several predictions as HTML; `limits`: see `table_of_predictions`.
 
-    `command`: the command that makes the page again; "" if Python made it, and the page names arguments.
+    `command`: the command that makes the page again; "" from Python: the page then names arguments, not
+    options.
     """
     answers, made = found.answers, f"Made on {date.today():%Y-%m-%d} by LoLat {__version__}"
     table, *lines = table_of_predictions(answers, limits, math.inf)
@@ -110,12 +111,12 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
 
 
 def _each(answers: Sequence[Prediction], of: Callable[[Prediction], str]) -> Collection[str]:
-    """The different words of answers, in their order."""
+    """The distinct words that `of` returns for the answers, in order."""
     return dict.fromkeys(map(of, answers))
 
 
 def _caption(drawn: Sequence[Prediction], count: int) -> str:
-    """The meaning of the marks of the chart."""
+    """The caption of the chart: the meaning of its marks."""
     coverages = {p.coverage for p in drawn if p.interval_ms}
     sure = "".join(f"; line: {percent(c)} interval" for c in coverages if c and len(coverages) == 1)
     waits = "; hollow: host-bound" * any(p.host_bound for p in drawn)
@@ -125,7 +126,7 @@ def _caption(drawn: Sequence[Prediction], count: int) -> str:
 
 
 def _axis(drawn: Sequence[Prediction]) -> tuple[Callable[[float], float], list[float]]:
-    """(a time's place on the logarithmic axis, percent; the times of its ticks)."""
+    """(function from ms to percent of the logarithmic axis, the ms of its ticks)."""
     times = [t for p in drawn for t in (p.latency_ms, *(p.interval_ms or ())) if t > 0.0] or [1.0]
     low, high = math.log10(min(times)), math.log10(max(times))
     width = max(high - low, 0.1) / (1.0 - 2.0 * MARGIN)
@@ -142,7 +143,7 @@ def _axis(drawn: Sequence[Prediction]) -> tuple[Callable[[float], float], list[f
 def _spots(
     drawn: Sequence[Prediction], place: Callable[[float], float], ticks: Sequence[float]
 ) -> Iterator[str]:
-    """The rows of the chart, below a heading for each network and batch size if these have several rows."""
+    """The rows of the chart; a network and batch size with several rows has a heading."""
     groups, common = groups_of(drawn), [network_words, lambda p: f"batch {p.batch_size}"]
     own = [device_words, lambda p: p.precision]
     headed = [of for of in common if len(_each(drawn, of)) > 1 and len(drawn) > len(groups)]
@@ -160,7 +161,7 @@ def _rows(
     drawn: Sequence[Prediction], told: Sequence[Callable[[Prediction], str]],
     place: Callable[[float], float], ticks: Sequence[float],
 ) -> Iterator[str]:  # fmt: skip
-    """A row of the chart for each prediction: its words `told`, its time and interval."""
+    """A row of the chart for each prediction: the words that `told` returns, the time and its interval."""
     lines = "".join(f'<i style="left:{place(t):.2f}%"></i>' for t in ticks)
     for p in drawn:
         ends = ""

@@ -1,4 +1,4 @@
-"""A training's cost as lines for a terminal."""
+"""Lines and tables of `lolat cost` for a terminal."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ def _in_order(no: str, title: list[str], *bests: list[str], is_limited: bool) ->
 def _alternative_lines(
     cost: Cost, tried: Collection[str | None] = (), is_fastest: bool = False, on: str = ""
 ) -> Iterator[str]:
-    """Lines on shorter iterations without checkpointing, and in another execution mode.
+    """Lines on faster ways to train: without checkpointing, and in another execution mode.
 
-    `tried`: kinds of checkpointing that have answers of their own; `is_fastest`: True if no other mode is
-    tried; `on`: the device, beside others.
+    `tried`: kinds of checkpointing that are already answered; `is_fastest`: True if the mode is already the
+    fastest; `on`: the device's name if several are shown.
     """
     if cost.fits is False or cost.missed:
         return
@@ -107,7 +107,7 @@ def _alternative_lines(
 
 
 def _alternatives_of(costs: Costs) -> Iterator[Sentence]:
-    """Sentences on faster modes of the best row, else of the first device that has one."""
+    """Sentences on faster ways to train with the best row's device, else the first that has any."""
     best, tried = best_row(costs), {c.checkpointing for c in costs.answers}
     several = len({c.device for c in costs.answers}) > 1
     for cost in [] if costs.missed else [best.cost] if best else costs.answers:
@@ -119,7 +119,7 @@ def _alternatives_of(costs: Costs) -> Iterator[Sentence]:
 
 
 def cost_parts(cost: Cost) -> tuple[list[Sentence], ReportTable, list[str]]:
-    """The title and the best options; the table, a row for each number of devices; its parts and prices."""
+    """(title and best options, table by number of devices, lines on memory, links and prices)."""
     # The name of a GPU that serves language models lists the tables of its serving.
     of = cost.model if cost.sequence_length is None else cost.device
     several = len(cost.options) > 1
@@ -151,13 +151,13 @@ def cost_parts(cost: Cost) -> tuple[list[Sentence], ReportTable, list[str]]:
 
 
 def _layout_line(cost: Cost) -> Iterator[str]:
-    """A line on how to run a network channels last, if the user, not a compiler, chooses that."""
+    """A line on how to run a network channels last in eager launch."""
     if cost.channels_last and cost.launch == EAGER:
         yield f"{LAYOUTS[True]}: model.to(memory_format=torch.channels_last), and the images alike"
 
 
 def _auto_lines(answer: Cost | Costs) -> Iterator[str]:
-    """A line on the choice of the batch sizes "auto"."""
+    """A line on how "auto" chooses batch sizes."""
     if any(c.is_auto for c in ([answer] if isinstance(answer, Cost) else answer.answers)):
         yield "batch auto: the smallest within 2 % of the devices' best speed; --batch-size N takes another"
 
@@ -183,14 +183,14 @@ def _code_lines(costs: Iterable[Cost]) -> Iterator[str]:
 
 
 def _run(answer: Cost | Costs) -> str:
-    """The end of a title: the epochs, if the samples are given."""
+    """The end of a title: epochs and samples; "" without samples."""
     if not answer.samples:
         return ""
     return f" · {plural(answer.epochs, 'epoch')} of {plural(answer.samples, SAMPLE[answer.data])}"
 
 
 def _iteration_lines(cost: Cost) -> Iterator[str]:
-    """Lines on an iteration's time and its parts, the share of the peak, an epoch's other times."""
+    """Lines on an iteration's time and parts, the MFU, and further times of an epoch."""
     best = cost.best
     parts = [f"{name} {milliseconds(ms)}" for name, ms in best.parts_ms.items() if ms]
     where = f" on {plural(best.devices, 'device')}" if cost.options[1:] else ""
@@ -223,7 +223,7 @@ LEAST_SHOWN = 0.005  # least share of the memory that has an entry
 
 
 def _memory_lines(cost: Cost) -> Iterator[str]:
-    """Lines on the parts of the memory, the largest first, on the trained part, and on checkpointing."""
+    """Lines on the parts of the memory, the largest first, the recipe and the trained parameters."""
     parts, least = cost.memory.items(), LEAST_SHOWN * cost.memory_bytes
     shown = [p for p in sorted(parts, key=lambda part: -part[1]) if p[1] >= least]
     named = " · ".join(f"{name} {byte_size(size)}" for name, size in shown)
@@ -236,14 +236,14 @@ def _memory_lines(cost: Cost) -> Iterator[str]:
 
 
 def no_data_words(answer: Cost | Costs) -> str:
-    """The remark that without data there are no hours and dollars."""
+    """The hint to give samples or tokens, for hours and dollars."""
     if answer.data == "tokens":
         return "Give --tokens N for hours and dollars."
     return "Give --samples N for epochs, and with a price their cost."
 
 
 def no_price_words(devices: Sequence[str], price_list: str) -> str:
-    """The remark that a price list has no price of some devices."""
+    """The remark that a price list has no price for some devices."""
     found = f"No price of {', '.join(devices)} in {plain(price_list)}"
     return f"{found}: give another list (--prices), or --price-per-hour."
 
@@ -259,13 +259,13 @@ def fit_words(cost: Cost) -> str:
 
 
 def _link_lines(cost: Cost) -> Iterator[str]:
-    """Lines on the link of each number of devices; numbers with the same link share one."""
+    """Lines on the links between devices; numbers of devices with the same link share a line."""
     for words, rows in links_of(cost.option_rows).items():
         yield f"gradients of {', '.join(str(o.devices) for _, o in rows)} devices over {words}"
 
 
 def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
-    """A line on rented accelerators whose memory is not the measured one's."""
+    """A line on rented accelerators with another memory than the profile's device."""
     rented = [o.rented for o in options if o.rented and o.rented.memory_gib is not None]
     if rented:
         cards = {f"{plain(r.accelerator)} with {r.memory_gib:g} GiB" for r in rented}
@@ -276,7 +276,7 @@ def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
 
 
 def _price_lines(cost: Cost) -> Iterator[str]:
-    """A line on the source of the price, or that there is none."""
+    """A line on the source of the price, or that no price is known."""
     if cost.fits is False:
         return
     if cost.prices is None:
@@ -294,7 +294,7 @@ def _price_lines(cost: Cost) -> Iterator[str]:
 
 
 def costs_lines(costs: Costs) -> Iterator[Part]:
-    """The lines of several devices: a table, the cheapest first; the best; the devices left out."""
+    """The lines of `lolat cost` for several devices: the best, the table, devices left out, notes."""
     title, table, bests, after = costs_parts(costs)
     no, lines = costs.no_room or costs.missed, [best.lines for best in bests]
     yield from _in_order(no, [title], *lines, is_limited=_is_limited(costs))
@@ -313,7 +313,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
 
 
 def noted_lines(costs: Costs, most: float = MOST_NOTES) -> Iterator[str]:
-    """Lines of notes on the rows shown: on the network, on the cheapest and fastest device, on others."""
+    """Notes on the shown rows: on all devices, on the best, on others; `most`: see `grouped_notes`."""
     several = len({c.checkpointing for c in costs.answers}) > 1
     shown = [cost for cost, _ in listing_of(costs, ranked(costs)).shown]
     answers = [c for c in costs.answers if any(c is one for one in shown)] or costs.answers
@@ -332,7 +332,7 @@ def noted_lines(costs: Costs, most: float = MOST_NOTES) -> Iterator[str]:
 
 
 def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[Sentence], list[str]]:
-    """The title of several devices; the table, the cheapest first; sentences on the best; other lines."""
+    """(title, table with the cheapest row first, sentences on the best rows, other lines)."""
     recipe, sizes = recipe_words(costs.answers[0]), shapes_text(costs.answers[0].input_sizes)
     what = " · ".join(filter(None, (plain(costs.network), sizes, batch_words(costs.answers))))
     title = f"Training {what} · {recipe}{_run(costs)}"
@@ -351,9 +351,9 @@ def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[Sentence], list[st
 
 
 def _left_words(listing: Listing, sure: bool) -> list[str]:
-    """A line on the rows of a comparison that are not shown; none if all are.
+    """A line on the rows of a comparison that are not shown; empty if all are shown.
 
-    `sure`: only rows whose whole interval keeps the limits are within them.
+    `sure`: only rows whose whole interval keeps the limits count as within the limits.
     """
 
     def all_of(devices: Sequence[str]) -> str:
@@ -373,7 +373,7 @@ def _left_words(listing: Listing, sure: bool) -> list[str]:
 
 
 def _after(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
-    """Lines on marks, on differences between rows, on devices without room or price, on links."""
+    """Lines after the table: marks, launches, devices without room or price, links, prices."""
     yield from _auto_lines(costs)
     yield from _padding_lines(costs.answers[0])
     yield from _code_lines(c for c, _ in listed)
@@ -401,7 +401,7 @@ def _after(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
 
 
 def _loading_lines(costs: Costs, listed: Sequence[CostRow]) -> Iterator[str]:
-    """A line on the samples (of texts: tokens) a second of the best rows."""
+    """A line on the samples or tokens a second that an input pipeline must deliver."""
     rates, launched = dict[str, list[str]](), dict[str, str]()
     for aim, choice, _ in bests_of(costs):
         for option in (o for c, o in listed if Choice.of(c, o) == choice):

@@ -36,18 +36,18 @@ MARKS = {
     "than the GPU to run them; --launch graph and larger batches shorten it",
     "m": f"the estimated memory is within {percent(CLOSE)} of what the device has: too close to be sure",
 }
-"""The marks of the last column."""
+"""Mark in the last column of the table -> its meaning."""
 NO_ROOM = "-"
 UNSURE = {"likely", "unlikely"}
-"""Verdicts of an interval that reaches over a limit."""
+"""Verdicts if an interval contains the limit."""
 LEAST_SHARE = 0.1
-"""Least time of a row, over the unit of its column."""
+"""A column's unit of time is at most so large that its shortest time is this fraction of the unit."""
 SAMPLE = {"samples": "sample", "tokens": "sequence"}
 
 
 def rented_words(cost: Cost, option: TrainingPrediction) -> str:
-    """Words on the rented instances, their provider, and their accelerator unless the name has it; or that
-    nothing fits.
+    """Words on the rented instances, their provider, and their accelerator unless the name contains it;
+    "does not fit" if the option does not fit.
     """
     rented = option.rented
     if option.fits is False:
@@ -64,7 +64,7 @@ def rented_words(cost: Cost, option: TrainingPrediction) -> str:
 
 
 def rented_line(rows: Sequence[CostRow]) -> Iterator[str]:
-    """A line on the rented machines of rows and their price an hour; none without a known instance."""
+    """A line on the rented machines of rows and their prices an hour; none if no instance is known."""
     told = {
         rented_words(cost, option): f" {dollars(option.rented.price_per_hour)}"
         for cost, option in rows
@@ -75,7 +75,7 @@ def rented_line(rows: Sequence[CostRow]) -> Iterator[str]:
 
 
 def _memory_words(cost: Cost, option: TrainingPrediction) -> str | None:
-    """The memory of a row, and of the device if it does not fit."""
+    """The memory that a row needs, with the device's memory if it does not fit; None if unknown."""
     if option.memory_bytes is None:
         return None
     of = f" of {byte_size(cost.available_bytes or 0)}" * (option.fits is False)
@@ -83,7 +83,7 @@ def _memory_words(cost: Cost, option: TrainingPrediction) -> str | None:
 
 
 def _marks(answer: Cost | Costs, row: CostRow, has_memory: bool) -> Collection[str]:
-    """The marks of a row. `has_memory`: the table shows the memory."""
+    """The marks of a row; `has_memory`: True if the table has a column of memory."""
     cost, option = row
     if option.fits is False:
         return {NO_ROOM}
@@ -107,13 +107,15 @@ def _marks(answer: Cost | Costs, row: CostRow, has_memory: bool) -> Collection[s
 
 
 def _has_memory(answer: Cost | Costs) -> bool:
-    """True if the table shows the memory: for several devices, or if it differs."""
+    """True if the table has a column of memory: for several devices, decoders, or different memory of
+    options.
+    """
     sizes = {o.memory_bytes for o in answer.options} if isinstance(answer, Cost) else ()
     return not isinstance(answer, Cost) or answer.data == "tokens" or len(sizes) > 1
 
 
 def batch_words(costs: Sequence[Cost]) -> str:
-    """The batch sizes of answers, the micro-batches of an update, and its samples: "batch 2 x 4 on each
+    """Words on batch sizes, micro-batches of an update, and samples of an update: "batch 2 x 4 on each
     device, 8 to 64 in all".
     """
 
@@ -129,8 +131,8 @@ def batch_words(costs: Sequence[Cost]) -> str:
 
 
 def recipe_words(cost: Cost) -> str:
-    """The optimizer (marked if default), the trained part of the network unless all is trained, and the
-    sharding.
+    """The optimizer (marked if default), the way of tuning unless all is trained, and the sharding, in
+    words.
     """
     tune = None if cost.tune in (None, "full") else cost.tune
     usual = " (default)" * (cost.again is not None and cost.again.asked.optimizer is None)
@@ -139,19 +141,19 @@ def recipe_words(cost: Cost) -> str:
 
 
 def training_mode_words(cost: Cost) -> str:
-    """The precision, the launch unless it is `eager`, the layout if it matters, the checkpointing."""
+    """The precision, launch (unless eager), layout (if it matters) and checkpointing, in words."""
     precision = cost.precision and cost.precision + IN_TF32 * cost.tf32
     return mode_text(precision, cost.launch, LAYOUTS[cost.channels_last], cost.checkpointing)
 
 
 def chosen_words(cost: Cost) -> str:
-    """A clause that the precision and layout are the fastest ones, if these were chosen; else ""."""
+    """A clause that precision and layout were chosen as the fastest; "" if the user gave them."""
     is_chosen = cost.again is not None and cost.again.asked.precision == BEST
     return " (its fastest; --precision takes another)" * (is_chosen and not cost.sequence_length)
 
 
 def columns(answer: Cost | Costs, rows: Sequence[CostRow]) -> list[Column]:
-    """The columns of a table with these rows of one device or of several."""
+    """The columns of the table of `rows`, for one device or several."""
     is_one = isinstance(answer, Cost)
     costs = [answer] if isinstance(answer, Cost) else answer.answers
     has_memory = _has_memory(answer)
@@ -208,7 +210,7 @@ def columns(answer: Cost | Costs, rows: Sequence[CostRow]) -> list[Column]:
 
 
 def _total_columns(answer: Cost | Costs, options: Sequence[TrainingPrediction]) -> Iterator[Column]:
-    """The time of the data and its interval; several rows have one unit, which is the head."""
+    """The columns of the total time and its interval; all rows of several have the unit in the head."""
     times = [o.total_s or 0.0 for o in options] or [0.0]
     units = ("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0)
     unit, unit_s = next(
@@ -228,7 +230,7 @@ def _total_columns(answer: Cost | Costs, options: Sequence[TrainingPrediction]) 
 def _limit_columns(
     limits: TrainingLimits, options: Sequence[TrainingPrediction]
 ) -> Iterator[Column]:
-    """The verdict on each limit; without data, the amount of it within all limits."""
+    """The columns of the verdict on each limit; without data, one column of the data within the limits."""
     has_amount = any(option.data_within_limits is not None for option in options)
     for its in [limits] if has_amount else limits.each():
 
@@ -239,7 +241,7 @@ def _limit_columns(
 
 
 def legend(answer: Cost | Costs, rows: Sequence[CostRow]) -> Iterator[str]:
-    """The marks of the rows of a table, and the verdicts on them, in words."""
+    """Lines that explain the marks and the verdicts that the rows of a table have."""
     has_memory = _has_memory(answer)
     marks = {mark for row in rows for mark in _marks(answer, row, has_memory)}
     legend = MARKS | {NO_ROOM: "does not fit: the time is that of such a device with more memory"}
@@ -252,7 +254,7 @@ def legend(answer: Cost | Costs, rows: Sequence[CostRow]) -> Iterator[str]:
 
 
 def ends_words(row: CostRow, limits: TrainingLimits) -> str:
-    """The intervals of limits that are only likely kept, after a colon; "" without any."""
+    """The intervals of the values that only likely keep a limit, after a colon; "" if there are none."""
     cost, option = row
     each = []
     for one in limits.each():
@@ -265,7 +267,9 @@ def ends_words(row: CostRow, limits: TrainingLimits) -> str:
 
 
 def amount_words(option: TrainingPrediction) -> str:
-    """The data within limits, its interval and time: "1.2 M samples (..) in 3 h"; "" if data is given."""
+    """The data that the limits allow, with its interval and time: "1.2 M samples (..) in 3 h"; "" if there
+    is none.
+    """
     if option.data_within_limits is None:
         return ""
     low, high = option.data_within_interval or (None, None)
@@ -276,7 +280,7 @@ def amount_words(option: TrainingPrediction) -> str:
 
 
 def limits_words(row: CostRow) -> str:
-    """A clause on the limits that a row keeps, or likely keeps; "" without any."""
+    """A clause on the limits that a row keeps or likely keeps; "" without limits."""
     limits = row.cost.limits.words()
     clauses = {"yes": f",{limits}" * bool(limits), "likely": f"; likely{limits}"}
     return clauses.get(verdict_on(row.option, row.cost.limits), "")
@@ -289,7 +293,9 @@ def nearly_words(
     aim: Aim,
     words: Callable[[CostRow], str],
 ) -> str:
-    """A clause on the row that would be the best if it surely kept the limits; see `LITTLE`."""
+    """A clause on a row that is better than the sure `best` one but only likely keeps the limits; see
+    `LITTLE`.
+    """
     likely = [row for row in rows if verdict_on(row.option, limits) == "likely"]
     least = min(likely, key=lambda row: aim.worth(row.option), default=best)
     if (
@@ -302,15 +308,15 @@ def nearly_words(
 
 
 def most_line(rows: Sequence[CostRow]) -> str:
-    """A line on the row with the most data within limits."""
+    """A line on the row with the most data within the limits."""
     cost, option = max(rows, key=lambda row: row.option.data_within_limits or 0)
     words = f"{option.devices} x {cost.card}, {amount_words(option)}"
     return f"Most{cost.limits.words()}: {words}{across(option)}"
 
 
 def update_lines(listed: Sequence[CostRow]) -> Iterator[str]:
-    """A line that the updates differ in size, with the options that make them equal; or that they have one
-    size that nobody asked for.
+    """A line that the updates differ in size, with the options that make them equal; or that they have a
+    default size.
     """
     again = listed[0].cost.again if listed else None
     if again and again.asked.batch_size is None:
@@ -336,7 +342,7 @@ def rivals_of(best: CostRow, listed: Sequence[CostRow], limits: TrainingLimits) 
 
 
 def alike_words(aim: Aim, best: CostRow, rivals: Sequence[CostRow]) -> str:
-    """A clause on the rows of other devices too close to call against the best; "" without any."""
+    """A clause on rows of other devices that are too close to the best to call; "" if there are none."""
     values: dict[str, Rated] = {}
     numbers: dict[str, int] = {}
     for cost, o in rivals:
@@ -355,8 +361,8 @@ def alike_words(aim: Aim, best: CostRow, rivals: Sequence[CostRow]) -> str:
 
 
 def launch_words(costs: Costs, aim: Aim, limits: TrainingLimits) -> str:
-    """A clause on a launch in which the cheapest is much cheaper or the fastest much faster, with its
-    interval, how likely it keeps the limits, and choices that may be as good; "" without one.
+    """A clause on `better_launch` for an aim, with the interval, how likely it keeps the limits, and
+    choices that may be as good; "" if there is none.
     """
     best, one = getattr(costs, aim.field), costs.better_launch.get(aim.field)
     if one is None or best is None or (aim is FASTEST and best == costs.cheapest):
@@ -382,8 +388,8 @@ def launch_words(costs: Costs, aim: Aim, limits: TrainingLimits) -> str:
 def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
     """Lines on devices with too little memory; devices with the same remedy share a line.
 
-    Each batch size has its largest number of devices, as fewer lack memory too. Checkpointing that was
-    asked for is no remedy.
+    For each batch size only the largest number of devices is named, because fewer devices lack memory too.
+    Checkpointing that was already asked for is not named as a remedy.
     """
     asked = {f"--checkpointing {cost.checkpointing}" for cost in costs}
     several = len(asked) > 1
@@ -410,7 +416,7 @@ def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
 
 
 def recomputed_words(cost: Cost) -> str:
-    """A clause on checkpointing."""
+    """A clause on the kind of checkpointing."""
     checkpointing = cost.checkpointing or "none"
     return (
         " without checkpointing"
@@ -420,9 +426,8 @@ def recomputed_words(cost: Cost) -> str:
 
 
 def link_words(row: CostRow, is_told: bool = True, is_given: bool = False) -> str:
-    """The link of a row in words: its name and Gbit/s, between machines of a GPU and of a machine.
-    `is_told`: adds that it is assumed and how to give another one, unless other rows have a given one
-    (`is_given`).
+    """The link of a row in words: its name and Gbit/s, between machines for each machine and for each GPU.
+    `is_told`: adds that the link is assumed and, unless a link is given (`is_given`), how to give one.
     """
     cost, option = row
     rented, machine, gbps = option.rented, cost.machine, option.link_gbps or 0.0
@@ -439,7 +444,7 @@ def link_words(row: CostRow, is_told: bool = True, is_given: bool = False) -> st
 
 
 def links_of(rows: Sequence[CostRow]) -> dict[str, list[CostRow]]:
-    """The link of several devices in words -> the rows that have it."""
+    """Link in words -> the rows of several devices that have it."""
     several = [row for row in rows if row.option.devices > 1]
     is_given, found = any(o.link is None for _, o in several), dict[str, list[CostRow]]()
     for row in several:
@@ -470,7 +475,7 @@ def across(option: TrainingPrediction) -> str:
 
 
 def facts_of_training(cost: Cost, option: TrainingPrediction) -> Iterator[tuple[str, str]]:
-    """(name, words) of the time, memory, computing and rent of a row."""
+    """(name, words) pairs on the interval, memory, batch, speed and rented machines of a row."""
     ends = [" .. ".join(map(duration, option.interval_s or ()))]
     ends += [" .. ".join(map(dollars, option.dollars_interval or ()))]
     if any(ends):
@@ -493,7 +498,9 @@ def facts_of_training(cost: Cost, option: TrainingPrediction) -> Iterator[tuple[
 
 
 def _money_of(costs: Sequence[Cost]) -> Callable[[float], str]:
-    """The form of the prices of several devices: three digits below a dollar, as cents may be equal."""
+    """A function that writes the prices of several devices; below a dollar with three digits, as cents may
+    be equal.
+    """
     is_little = any(0.0 < (o.dollars or 0.0) < 1.0 for c in costs for o in c.options)
     return digits if is_little else _money
 

@@ -1,4 +1,4 @@
-"""A device on a screen: its errors, its sections, its formulas; the prices of devices."""
+"""Lines on a device: its errors, its sections, its formulas; and the prices of devices."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def models_lines(listed: Models) -> Iterator[Part]:
 
 
 def first_network(framework: str | None) -> str:
-    """A network for a first question: a bundled one of the framework; ONNX Runtime has none of its own."""
+    """A bundled network of the framework, for a first question; PyTorch's for ONNX Runtime."""
     return "timm:resnet50" if framework in ("torch", "onnxruntime") else "keras:ResNet50"
 
 
 def first_evaluation(name: str, framework: str | None) -> list[str]:
-    """The first `lolat evaluate` of a learned device, as it runs here; none if it needs a file, or a
-    package that is not installed. The networks of `lolat evaluate` itself are Keras'.
+    """The command for a first `lolat evaluate` of a learned device; [] if it would need a file or a package
+    that is not installed. Without arguments `lolat evaluate` measures networks of Keras.
     """
     command = f"{quote(program())} evaluate {quote(plain(name))}"
     if framework == "torch":
@@ -135,13 +135,13 @@ def learned(device: Device, path: str, name: str) -> Iterator[Part]:
 
 
 def device_lines(device: Device) -> Iterator[Part]:
-    """The lines on a device's errors."""
+    """The titled lines on a device's errors."""
     if device.predictors:
         yield from _titled("how far off", error_lines(device))
 
 
 def _titled(title: str, lines: Iterable[str]) -> Iterator[Part]:
-    """An empty line, a title and lines; nothing without lines."""
+    """An empty line, a title and indented lines; nothing if there are no lines."""
     if shown := [Paragraph(line, 2, 4) for line in lines]:
         yield ""
         yield title
@@ -149,7 +149,7 @@ def _titled(title: str, lines: Iterable[str]) -> Iterator[Part]:
 
 
 def error_lines(device: Device) -> Iterator[str]:
-    """The errors of the default formula, and how well the machine repeats itself."""
+    """The errors of the default formula on held-out times, and how well the machine's times repeat."""
     formula, noise = device.predictors[device.default], device.file.noise
     errors, is_wider = formula.error, formula.elsewhere > 0.0
     wider = "; intervals are wider: they allow for other hosts, versions and precisions" * is_wider
@@ -177,7 +177,7 @@ def error_lines(device: Device) -> Iterator[str]:
 
 
 def _most_error(formula: Formula, key: str) -> float | None:
-    """The relative error that 90 % of the held-out times stay within; None if few were held out."""
+    """The relative error that 90 % of the held-out times stay within; None if too few were held out."""
     if key == "networks_left_out" and (networks := formula.networks) is not None:
         return math.expm1(t_quantile(COVERAGE, networks.count) * networks.spread)
     with suppress(InputError):
@@ -186,7 +186,7 @@ def _most_error(formula: Formula, key: str) -> float | None:
 
 
 def section_lines(device: Device) -> Iterator[Part]:
-    """The lines on training, timed epochs and search spaces of a profile, with their errors."""
+    """The lines on the sections of a profile: training, timed epochs, language models, search spaces."""
     file = device.file
     if part := file.training:
         blocks = {p["name"] for p in part["points"]}
@@ -217,7 +217,7 @@ def section_lines(device: Device) -> Iterator[Part]:
 
 
 def _operations(section: ServingSection) -> Iterator[str]:
-    """A line for each kind of operation, with its error by data type."""
+    """A line for each kind of timed operation, with its error by data type."""
     yield "timed operations, with the standard deviation of those held out:"
     for name, dtypes in section.operations.items():
         told = [f"{t} {percent(one.spread)}" for t, one in dtypes.items() if not one.like]
@@ -245,7 +245,7 @@ def _overheads(section: ServingSection) -> Iterator[str]:
 
 
 def _trained_runs(trained: TrainingLevel | None) -> Iterator[str]:
-    """The line on own runs of training decoders, if there are any."""
+    """The line on the user's runs of training decoders, if there are any."""
     if trained:
         runs, spread = plural(trained.rows, "own run"), math.expm1(trained.spread)
         agree = f", which agree within {percent(spread)}" * (trained.rows > 1)
@@ -253,7 +253,7 @@ def _trained_runs(trained: TrainingLevel | None) -> Iterator[str]:
 
 
 def _own_rows(fit: ServedFit) -> str:
-    """The files of the rows that `lolat fit` was given, their errors, the speed of their server."""
+    """Words on the user's served rows: their files, their level and their held-out errors."""
     files = ", ".join(dict.fromkeys(row.source for row in fit.own)) or "files"
     errors = zip(("time per output token", "first token"), fit.own_error, strict=False)
     told = [f"{name} off by {percent(error)}" for name, error in errors]
@@ -287,7 +287,7 @@ def formula_lines(device: Device) -> Iterator[Part]:
 
 
 def _family_lines(families: Families) -> Iterator[Part]:
-    """Each family with its kinds: their cost over the family's rate, and why."""
+    """Lines on each family: its rate, and the kinds in it with their cost as a multiple of the rate."""
     for family in families.families:
         if family.kinds:
             rate = f", {family.rate}" if family.rate.ms > 0 else ""
@@ -313,7 +313,7 @@ CAPITALS = {"acts": "ACTS", "inp": "INP", "flops": "FLOPs"}  # the names of the 
 
 
 def equation(coefficients: Mapping[str, float]) -> str:
-    """t = 1.2e-07*ACTS + ... + 0.2 ms."""
+    """A formula as an equation: "t = 1.2e-07*ACTS + ... + 0.2 ms"."""
     parts = [
         f"{coefficients[name]:.3g}*{CAPITALS.get(name, name)}"
         for name in COLUMNS
@@ -323,7 +323,7 @@ def equation(coefficients: Mapping[str, float]) -> str:
 
 
 def formula_text(entry: Mapping[str, Any]) -> str:
-    """A predictor's entry as a formula, in a line."""
+    """A predictor's entry in a device file as a formula on one line."""
     sum_of_terms, classes = equation(entry["coefficients"]), entry.get("classes")
     if not isinstance(classes, Mapping):
         return sum_of_terms

@@ -1,4 +1,4 @@
-"""Measured against predicted: what `lolat evaluate` and `lolat doctor` print."""
+"""Lines of `lolat evaluate` and `lolat doctor`, which compare measured with predicted times."""
 
 from __future__ import annotations
 
@@ -179,10 +179,10 @@ def _diagnosis(result: Diagnosis, was_noisy: bool) -> Iterator[str]:
 # ---- `evaluate --table`
 
 MOST_ROWS, LISTED = 20, 10
-"""Number of networks listed of more than MOST_ROWS."""
+"""A table of more than MOST_ROWS networks shows LISTED of them."""
 
 FEW = 4
-"""Most served rows that are shown one by one."""
+"""Served rows are shown one by one if there are at most so many."""
 TIMES = {"tpot": "time per output token", "ttft": "first token", "e2el": "whole request"}
 
 
@@ -195,7 +195,7 @@ OF_NETWORKS = (
     Column("error", lambda pair: 100 * pair[0].error, "{:+,.1f} %".format),
     Column("", lambda pair: OUTSIDE * (pair[0].in_domain is False), is_text=True),
 )
-"""A compared row -> its network."""
+"""Columns on the network of a compared row."""
 
 
 def table_lines(result: TableEvaluation) -> Iterator[Part]:
@@ -240,7 +240,7 @@ def table_lines(result: TableEvaluation) -> Iterator[Part]:
 
 
 def _served_lines(row: Compared) -> Iterator[str]:
-    """Each time of a served row: measured, predicted, and its interval if known."""
+    """A line for each time of a served row: measured, predicted, and the interval if known."""
     rate, number = row.row.get("requests_per_s"), row.row.get("concurrency")
     load = f"{rate} requests/s" if rate else f"{float(number or 0.0):g} requests in progress"
     yield f"{plain(row.timed.name)}, {load}:"

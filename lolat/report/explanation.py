@@ -1,4 +1,6 @@
-"""Explanations in a terminal: a line per term in its own units, and what a change would save."""
+"""Lines of `lolat explain` and `lolat budget`: a row for each term in its own units, and what a change
+would save.
+"""
 
 from __future__ import annotations
 
@@ -35,18 +37,18 @@ SIZES = {
     "elements": ("acts", "inp", "traffic", *MEMBERS["elements"]),
     "weights": ("weights", *MEMBERS["weights"]),
 }
-"""Head of a column of counts -> the terms that it adds up; a formula has a term for the count, or one
-for each kind of it."""
+"""Head of a column of counts -> the terms whose counts it adds up. A formula has one term for the whole
+count, or a term for each kind."""
 TOP_BLOCKS = 5
 LEAST, SMALL = 0.0005, 0.01
-"""Shares of the time: causes below the first are left out, as 0.0 %; a terminal joins causes below the
-second in one row."""
+"""Shares of the time: causes below LEAST (0.0 %) are left out; in a terminal, causes below SMALL share a
+row."""
 MOST_COUNTS = 6
 CALL_WORDS = "one call of the framework"
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[Part]:
-    """The lines of `lolat explain`: the terms of a network or a block, its parts, and changes."""
+    """The lines of `lolat explain`: terms, the longest blocks or all operations, and changes."""
     prediction = explanation.prediction
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
@@ -90,7 +92,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
 
 
 def rate(term: Term) -> tuple[str, str]:
-    """A term's count, and what a unit of it costs: ("3.86 GMACs", "8.52 ms/G")."""
+    """(a term's count, cost of a unit), in words: ("3.86 GMACs", "8.52 ms/G")."""
     unit = MEANINGS[term.name].unit
     if term.name in STARTED:
         return f"{quantity(term.count)} {unit.removesuffix('s' * (term.count == 1))}", milliseconds(
@@ -108,14 +110,13 @@ def term_table(
     call_ms: float | None = None,
     least: float = LEAST,
 ) -> ReportTable:
-    """A row for each term that costs more than `least` of the whole, the call, and their sum, `whole_ms`.
+    """A row for each term with a share of more than `least` of `whole_ms`, then for the call and the sum.
 
-    Smaller terms, of more than LEAST of the whole, share a row if there are several.
+    Several smaller terms, with shares of more than LEAST, share a row. The column "family" names the cause
+    as `lolat report` does, if any name differs.
 
-    "family": the name of the cause in `lolat report`, if any differs.
-
-    Rows of a roofline have no cost of a unit: the longer of computing and moving counts, so a time over its
-    count is no rate of the device.
+    Terms of a roofline have no cost of a unit: only the longer of computing and moving counts, so a time
+    divided by its count is not a rate of the device.
     """
     costly = sorted(
         (t for t in terms if t.latency_ms > LEAST * whole_ms), key=lambda t: -t.latency_ms
@@ -147,7 +148,7 @@ def term_table(
 
 
 def _block_table(blocks: Sequence[Attribution]) -> ReportTable:
-    """The longest blocks, and the others together."""
+    """The table of the longest blocks; all other blocks share a row."""
     rows: list[tuple[str, float, float, str]] = []
     ordered = sorted(blocks, key=attrgetter("order"))
     for block in ordered[:TOP_BLOCKS]:
@@ -171,7 +172,7 @@ def _block_table(blocks: Sequence[Attribution]) -> ReportTable:
 
 
 def operation_table(block: Attribution, operations: Sequence[Attribution]) -> ReportTable:
-    """A row for each operation that takes time, by its name without the block's label."""
+    """A row for each operation that takes time; names are shown without the block's label."""
     label = plain(block.named.label)
 
     def count_of(names: Sequence[str]) -> Callable[[Attribution], float | None]:
@@ -189,13 +190,13 @@ def operation_table(block: Attribution, operations: Sequence[Attribution]) -> Re
 
 
 def _most(part: Attribution) -> tuple[str, float]:
-    """The family of causes with most of a part's time, by its name in `lolat report`, and its ms."""
+    """(the family of causes that takes most of a part's time, its ms)."""
     cause = bound_by({t.name: t.latency_ms for t in part.terms})
     return cause, sum(t.latency_ms for t in part.terms if GROUPS[t.name] == cause)
 
 
 def leaves_range(explanation: Explanation) -> list[Counterfactual]:
-    """The changes that leave the measured range, of a network inside it; none for another network."""
+    """The changes that leave the measured range; none if the network itself is outside."""
     is_inside = explanation.prediction.in_domain is not False
     return [c for c in explanation.counterfactuals if is_inside and c.in_domain is False]
 
@@ -203,7 +204,7 @@ def leaves_range(explanation: Explanation) -> list[Counterfactual]:
 def change_table(
     changes: Sequence[Counterfactual], starred: Sequence[Counterfactual]
 ) -> ReportTable:
-    """A row for each change, with the changed network's time; a star for those that are `starred`."""
+    """A row for each change, with the changed network's time; `starred` changes have a star."""
     columns = [
         Column("change", lambda c: c.change + " *" * (c in starred), is_text=True),
         Column("saves", lambda c: c.saves_ms, milliseconds),
@@ -251,10 +252,10 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
 
 
 def budgets_beside(answers: Mapping[str, BudgetAnswer]) -> tuple[Sentence, ReportTable]:
-    """A sentence on the device with the largest answer, and a table of devices, that one first.
+    """(sentence on the device with the largest answer, table of the devices, the largest answer first).
 
-    `answers`: by device. Batch sizes bound by a limit of time are too close to call if the times of a
-    sample are.
+    `answers`: by device. Batch sizes that are limited by time are too close to call if the times of a
+    sample are too close to call.
     """
     order = sorted(answers, key=lambda name: -answers[name].best.value)
     first, value = answers[order[0]], attrgetter("best.value")

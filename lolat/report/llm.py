@@ -1,4 +1,4 @@
-"""A served language model as lines for a terminal."""
+"""Lines and the table of `lolat llm` for a terminal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HOLD = "limits hold to requests/s"
 ROOM_FOR = "room for"
 MEMORY, MEAN_MEMORY = "memory a GPU", "mean memory a GPU"
 SPEED, OF_GPU, IN_ALL = "tokens/s a request", "tokens/s a GPU", "tokens/s in all"
-"""Heads of columns that a comparison shows in another way: prices, loads, memory, speed."""
+"""Heads of columns that a comparison shows in other places."""
 LEGEND = (
     "yes / no: the whole interval keeps / misses the limit; likely / unlikely: only the predicted time "
     "keeps / misses it."
@@ -56,12 +56,12 @@ QUEUE = "a queue may stay"
 SURE_LEGEND = "yes / no: the whole interval keeps the limit / does not."
 LEAST_SHARE = 0.02
 WIDE = 5.0
-"""Factor between the ends of an interval above which a remark explains it."""
+"""An interval gets a remark if its upper end is more than this factor times the lower end."""
 OWN_PRICE = "a price an hour can be given"
 
 
 def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
-    """The title, the table, the parts of the chosen row's time, and remarks; the best row comes first."""
+    """The title, the best rows, the table, the parts of the chosen row's time, and remarks."""
     before, table, notes, best = llm_parts(answer)
     yield from (*before, *best)
     yield from ("", table, "")
@@ -72,7 +72,7 @@ def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
 
 
 class LlmParts(NamedTuple):
-    """A report on a language model: lines `before` the `table`, which has the best row of each load first;
+    """The parts of a report: lines `before` the table; the `table`, with the best row of each load first;
     `notes` on its words and prices; lines on the `best` row of each load.
     """
 
@@ -83,7 +83,7 @@ class LlmParts(NamedTuple):
 
 
 def llm_parts(answer: ServingAnswer) -> LlmParts:
-    """The lines and the table of an answer."""
+    """Make the parts of the report on an answer."""
     device = [plain(answer.gpu), answer.framework, load_line(answer.served)]
     before = [subject(answer, types_words(answer.chosen)), " · ".join(device)]
     before += arrival_lines(answer.asked)
@@ -105,15 +105,15 @@ def best_word(answer: ServingAnswer) -> str:
 
 
 def cheapest_word(row: ServingConfig) -> str:
-    """The word for the best of several rows; under concurrent requests cheap means cheap tokens."""
+    """The word for the best of several rows: "cheapest", "cheapest tokens" or "most a GPU"."""
     if row.dollars_per_hour is None:
         return "most a GPU"
     return "cheapest" if row.request_rate is not None else "cheapest tokens"
 
 
 def row_words(row: ServingConfig, best: str = "") -> str:
-    """The reason why a row cannot be chosen, else `best`; then whether requests wait, and whether times
-    are extrapolated.
+    """The remark on a row: the reason why it cannot be chosen, else `best`; then remarks on queues, memory,
+    idle GPUs and extrapolated times.
     """
     if row.tpot_ms is None:
         return "does not fit"
@@ -131,12 +131,12 @@ def row_words(row: ServingConfig, best: str = "") -> str:
 
 
 def _may_queue(row: ServingConfig) -> bool:
-    """True if a row's limits are missed by a queue alone, at the slow end of the error."""
+    """True if a row may miss its limits only because a queue lasts at the slow end of the error."""
     return row.verdict in ("likely", "unlikely") and row.may_queue
 
 
 def load_line(rows: Sequence[ServingConfig]) -> str:
-    """The load of rows in words; without a number if it differs."""
+    """The load of rows in words; without a number if the loads differ."""
     row = rows[0]
     is_one = len({row.load for row in rows}) == 1
     if row.request_rate is None:
@@ -147,7 +147,7 @@ def load_line(rows: Sequence[ServingConfig]) -> str:
 
 
 def arrival_lines(asked: ServingQuestion) -> Iterator[str]:
-    """The requests of a trace, and the factor of the rate asked for."""
+    """A line on the requests of a trace, and on how often each is repeated."""
     if not isinstance(asked.arrivals, Trace):
         return
     faster = (rate / asked.arrivals.rate for rate in several(asked.request_rate))
@@ -157,7 +157,7 @@ def arrival_lines(asked: ServingQuestion) -> Iterator[str]:
 
 
 def subject(answer: ServingAnswer, *more: str) -> str:
-    """The language model, its size, the words `more`, its tokens."""
+    """The first line: language model, number of parameters, `more` words, tokens of a request."""
     size = f"{quantity(answer.parameters)} parameters"
     if answer.active < answer.parameters:
         size += f", {quantity(answer.active)} active"
@@ -165,7 +165,7 @@ def subject(answer: ServingAnswer, *more: str) -> str:
 
 
 def tokens(answer: ServingAnswer) -> str:
-    """The tokens of a request, and what is unusual in the question."""
+    """The tokens of a request, and the unusual arguments of the question, in words."""
     asked, row = answer.asked, answer.chosen
     is_usual = (asked.input_tokens, asked.output_tokens) == (None, None) and not isinstance(
         asked.arrivals, Trace
@@ -188,9 +188,9 @@ def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:
 
 
 def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column]:
-    """The columns of a configuration; without times if it does not fit or is overloaded.
+    """The columns of the table; a row that does not fit or is overloaded has no times.
 
-    Under a rate, tokens/s in all count the requests that arrive.
+    The columns of tokens/s are left out under a rate.
     """
     at = answer.asked.percentile
     experts = any(row.expert_parallel > 1 for row in rows)
@@ -271,7 +271,7 @@ def _judged_columns(asked: ServingQuestion, rows: Sequence[ServingConfig]) -> It
 
 
 def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]]:
-    """(name, words) of a configuration's GPUs, speed and price; none if the model does not fit."""
+    """(name, words) pairs on a row's GPUs, speed and price; none if the language model does not fit."""
     if row.tpot_ms is None:
         return
     asked = answer.asked
@@ -303,7 +303,7 @@ def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]
 
 
 def _notes(answer: ServingAnswer) -> Iterator[str]:
-    """The words of the table explained, and prices."""
+    """Lines that explain the words of the table, and the line on prices."""
     asked = answer.asked
     yield from table_legend(answer.served, asked)
     if row := next((r for r in (answer.chosen, *answer.served) if r.in_domain is False), None):
@@ -316,7 +316,7 @@ def _notes(answer: ServingAnswer) -> Iterator[str]:
 
 
 def _best_lines(answer: ServingAnswer) -> Iterator[str]:
-    """Lines on the best row of each load, the largest load within the limits, and cheaper or surer rows."""
+    """Lines on the best row of each load, the largest rate within the limits, and cheaper or surer rows."""
     asked, loads = answer.asked, {row.load: row for row in answer.served}
     bests = {row.load: row for row in (answer.served[n] for n in answer.bests)}
     sure = {row.load: row for row in answer.surer}
@@ -339,12 +339,12 @@ def _best_lines(answer: ServingAnswer) -> Iterator[str]:
 
 
 def _is_same(row: ServingConfig, other: ServingConfig) -> bool:
-    """True if both rows are the same GPUs with the same weights under the same load."""
+    """True if two rows have the same load, GPUs and data type of the weights."""
     return (row.load_words, row.dtype) == (other.load_words, other.dtype)
 
 
 def _best_words(row: ServingConfig, asked: ServingQuestion, load: str) -> str:
-    """The best row of a load: its GPUs, its price, and the machines to rent."""
+    """A line on the best row of a load: its GPUs, price, rented machines, and chance to keep the limits."""
     sure = " surely" if asked.sure else ""
     which, price = "Most tokens/s a GPU", ""
     if row.dollars_per_hour is not None:
@@ -354,7 +354,7 @@ def _best_words(row: ServingConfig, asked: ServingQuestion, load: str) -> str:
 
 
 def price_of(row: ServingConfig) -> str:
-    """The prices of a row, the deciding one first, and its rented machines."""
+    """The prices of a row and its rented machines, in words; the price to choose by comes first."""
     hour = f"{dollars(row.dollars_per_hour or 0.0)} an hour"
     million = f"{dollars(row.dollars_per_million or 0.0)} a million output tokens"
     on = f" on {plain(row.rented)}" if row.rented not in (None, GIVEN) else ""
@@ -364,7 +364,7 @@ def price_of(row: ServingConfig) -> str:
 
 
 def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
-    """A line on the largest load at which a best row keeps the limits; none if unknown."""
+    """A line on the largest rate at which the best row keeps the limits; none if unknown."""
     if best.headroom_rate is not None:
         words = _room_words(best, asked)
         yield f"{words[0].upper()}{words[1:]}."
@@ -373,7 +373,7 @@ def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
 def _probably_words(
     best: ServingConfig, rows: Sequence[ServingConfig], asked: ServingQuestion
 ) -> Iterator[str]:
-    """A line on the best row of the load that likely, not surely, keeps the limits, if `best` does not."""
+    """A line on the best probable row (`is_probable`) of the load of `best`, if `best` is not probable."""
     if asked.sure is None and not is_probable(best):
         same = [row for row in rows if row.load == best.load and is_probable(row)]
         if (row := best_of(same, asked)) and not row.is_sure(asked):
@@ -383,8 +383,8 @@ def _probably_words(
 def _surely_words(
     best: ServingConfig, surer: ServingConfig | None, cheaper: ServingConfig | None, asked: ServingQuestion
 ) -> Iterator[str]:  # fmt: skip
-    """Lines on the row whose intervals keep the limits, if only the predicted times of the best one do, and
-    on a `cheaper` such row of another data type.
+    """A line on the `surer` row and, in another data type, the `cheaper` row that surely keep the limits,
+    if `best` does not.
     """
     if asked.sure is not None or best.is_sure(asked):
         return
@@ -403,7 +403,7 @@ def _surely_words(
 
 
 def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:
-    """The words of a table explained."""
+    """Lines that explain the words of a table."""
     if any(row.tpot_interval_ms for row in rows):
         at = asked.percentile
         fast = "" if at is None else f"P{at}: {at} % of the requests are as fast or faster. "
@@ -445,14 +445,14 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
 
 
 def _ends(row: ServingConfig, asked: ServingQuestion) -> Iterator[tuple[str, tuple[float, float]]]:
-    """The name and the interval of each time that a table shows of a row."""
+    """(name, interval in ms) of each time of a row that a table shows."""
     if row.tpot_ms is not None and not row.saturated:
         token, first = row.token_times(asked.percentile)
         yield from ((n, time.ends) for n, time in (("tpot", token), ("ttft", first)) if time.ends)
 
 
 def shared_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:
-    """A remark on the requests that each of several replicas gets."""
+    """A remark on how requests are divided among replicas."""
     if any(row.replicas > 1 and row.request_rate is not None for row in rows):
         share = "its share of the requests at random"
         if isinstance(asked.arrivals, Trace):
@@ -461,7 +461,7 @@ def shared_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterato
 
 
 def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
-    """Words on the most requests a second within the limits, and how surely."""
+    """Words on the most requests a second within the limits, and on how surely the limits are kept."""
     is_limited = bool(asked.max_tpot_ms or asked.max_ttft_ms)
     is_sure = asked.sure is not None or row.is_sure(asked)
     what = ("the limits", "hold") if is_limited else ("the queue", "stays finite")
@@ -478,7 +478,7 @@ def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
 
 
 def priced_gpus(row: ServingConfig) -> str:
-    """The number of GPUs of a row, and its price: a month under a rate, else a million tokens."""
+    """The number of GPUs of a row and its price, in words: a month under a rate, else a million tokens."""
     price = ""
     if row.dollars_per_hour is not None:
         of_tokens = row.request_rate is None and row.dollars_per_million is not None
@@ -490,7 +490,7 @@ def priced_gpus(row: ServingConfig) -> str:
 def cache_legend(
     rows: Sequence[ServingConfig], framework: str, asked: ServingQuestion
 ) -> Iterator[str]:
-    """A remark on a cache in FP8 that the framework has to be asked for."""
+    """A remark on the option that the framework needs for a cache in FP8."""
     used = FRAMEWORKS[framework]
     is_other = not asked.kv_dtype and any(row.kv_dtype != "bfloat16" for row in rows)
     if is_other and (option := used.asks_for_fp8_cache):
@@ -508,7 +508,7 @@ def start_words(rows: Sequence[ServingConfig]) -> Iterator[str]:
 
 
 def _price_words(answer: ServingAnswer) -> str:
-    """A sentence on the dollars of one device's rows."""
+    """A sentence on the prices of a device's rows."""
     if answer.prices is None:
         return f"No price of {plain(answer.device)} is known; {OWN_PRICE}."
     if not any(row.rented for row in answer.served):

@@ -1,4 +1,4 @@
-"""Words of rows offered beside the best one: their price, and the chance that they keep the limits."""
+"""Words on rows offered beside the best row: their price, and the chance that they keep the limits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lolat.report.ranked import PROBABLE
 from lolat.units import digits, dollars, milliseconds, percent
 
 EXTRAPOLATED = " (extrapolated, with a wider interval)"
-"""Words after a row that surely keeps its limits although its time is extrapolated."""
+"""Words after a row that surely keeps the limits, but by extrapolated times."""
 
 
 def chance_words(row: ServingConfig, asked: ServingQuestion) -> str:
-    """A clause on how likely the best row keeps the limits; "" if it surely does, or without limits."""
+    """A clause on how likely a row keeps the limits; "" if it surely keeps them, or without limits."""
     if not asked.has_limits or asked.sure is not None or row.is_sure(asked):
         return ""
     _, is_rate = row.least_sure(asked)
@@ -24,14 +24,14 @@ def chance_words(row: ServingConfig, asked: ServingQuestion) -> str:
 
 
 def _kept_words(row: ServingConfig, asked: ServingQuestion) -> str:
-    """The chance that a row keeps limits which it does not surely keep, in words."""
+    """Words on the chance that a row keeps the limits, for a row that does not surely keep them."""
     chance, sure = row.least_sure(asked)[0], sure_chance(asked)
     about = f"about {percent(chance)}" if chance < sure else f"just under {percent(sure)}"
     return f"keeps the limits with a chance of {about}"
 
 
 def chance_cell(row: ServingConfig, asked: ServingQuestion) -> str | None:
-    """The chance that a row keeps all limits, in a cell; None if it is not known, or is to be sure."""
+    """The cell with the chance that a row keeps the limits; None if it is unknown, or with `asked.sure`."""
     chance, sure = row.chance, sure_chance(asked)
     if chance is None or asked.sure is not None or row.tpot_ms is None or row.saturated:
         return None
@@ -44,9 +44,10 @@ def chance_cell(row: ServingConfig, asked: ServingQuestion) -> str | None:
 
 
 def sure_words(row: ServingConfig, asked: ServingQuestion) -> str:
-    """The chance that the row of a headline keeps the limits; without limits its interval per token.
+    """Words on the chance that a headline's row keeps the limits; without limits, on the interval of its
+    time per token.
 
-    "" if that is not known, or the question asks for sure rows only.
+    "" if the chance is not known, or if the question asks for sure rows only.
     """
     if not asked.has_limits:
         token = row.token_times(asked.percentile).token
@@ -57,8 +58,8 @@ def sure_words(row: ServingConfig, asked: ServingQuestion) -> str:
 
 
 def headline_words(row: ServingConfig, asked: ServingQuestion, of: str) -> str:
-    """The words behind a headline: the device or load that it is `of`, without limits the time per token,
-    and how sure it is.
+    """The words after a headline: `of` (the device or load), without limits the time per token, and
+    `sure_words`.
     """
     ms = milliseconds(row.token_times(asked.percentile).token.ms)
     time = "" if asked.has_limits else f"{ms} a token"
@@ -71,14 +72,16 @@ def is_probable(row: ServingConfig) -> bool:
 
 
 def sure_chance(asked: ServingQuestion) -> float:
-    """The probability that a value lies below the upper end of its interval: the meaning of `surely`."""
+    """The probability that a value is below the upper end of its interval: the meaning of "surely"."""
     return 0.5 * (1.0 + asked.coverage)
 
 
 def surer_lines(
     surer: Sequence[ServingConfig], best: ServingConfig, asked: ServingQuestion, device: str = ""
 ) -> Iterator[str]:
-    """The row in another data type that keeps the limits most surely for the price of the best one."""
+    """A line on the row in another data type that keeps the limits most surely at the price of the best
+    row.
+    """
     at = sorted((r for r in surer if r.load == best.load), key=lambda r: -(r.chance or 0.0))
     for row in at[:1]:
         less = 1.0 - (row.dollars_per_hour or 1.0) / (best.dollars_per_hour or 1.0)
@@ -99,7 +102,7 @@ def other_dtype_lines(
 
 
 def likely(row: ServingConfig, asked: ServingQuestion) -> str:
-    """The chance that an offered row keeps the limits, in words; "surely" if it does."""
+    """The chance that an offered row keeps the limits, in words; "surely" if it surely keeps them."""
     if asked.sure is not None or row.is_sure(asked):
         return "surely"
     return f"with a chance of {percent(row.chance or 0.0)}"
@@ -115,7 +118,7 @@ def near_lines(
 
 
 def at_load(row: ServingConfig, is_only: bool) -> str:
-    """The load of a row in words; "" for a single load."""
+    """ " at" and the load of a row in words; "" if there is only one load."""
     return "" if is_only else f" at {row.requests_words}"
 
 
@@ -126,19 +129,19 @@ def offer(row: ServingConfig) -> str:
 
 
 def has_more(row: ServingConfig) -> bool:
-    """True if the rate can rise by more than the step of its search."""
+    """True if the rate can rise by at least NEAR, the step of its search."""
     return (row.headroom or 0.0) >= NEAR
 
 
 def room(row: ServingConfig) -> str | None:
-    """The most requests a second within the limits, rounded down; None if the row has none."""
+    """The most requests a second within the limits, rounded down; None if unknown."""
     if row.headroom_rate is None:
         return None
     return rounded_down(row.headroom_rate) if has_more(row) else f"{row.request_rate:g}"
 
 
 def rounded_down(rate: float) -> str:
-    """A rate with three digits."""
+    """A rate, rounded down to three digits, in words."""
     unit = 10.0 ** (math.floor(math.log10(rate)) - 2)
     return digits(unit * math.floor(rate / unit + 1e-9))
 

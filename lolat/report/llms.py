@@ -1,4 +1,4 @@
-"""Language models served on several devices as lines for a terminal."""
+"""Lines and the table of `lolat llm` for several devices, on a terminal."""
 
 from __future__ import annotations
 
@@ -60,9 +60,7 @@ EACH_LOAD = "The best row of each under each load:"
 
 
 def compared_lines(found: ComparedModels) -> Iterator[Part]:
-    """The question, the cheapest and the fastest device, a row for each device, remarks, and devices left
-    out.
-    """
+    """The question, the cheapest and the fastest device, the table, remarks, and the devices left out."""
     first, *_ = found.full.values()
     several = len({of.model for of in found.full.values()}) > 1
     rows = [row for some in found.loads.values() for row in some.values()]
@@ -77,7 +75,7 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
 
 
 def after_lines(found: ComparedModels) -> Iterator[str]:
-    """The words of the table explained, prices, and the devices left out."""
+    """Lines after the table: words explained, prices, and the devices left out."""
     rows = compared_table(found).rows if found.full else ()
     for some in found.loads.values():
         if dear := expensive_rows(found, some):
@@ -115,7 +113,7 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
 
 
 def price_lines(found: ComparedModels) -> Iterator[str]:
-    """The lists of the prices."""
+    """A line on the price lists."""
     rented = (name for name, row in found.best_rows.items() if row.rented)
     lists = dict.fromkeys(plain(found.full[name].price_list) for name in rented)
     # The assumptions about a list are told once.
@@ -125,8 +123,8 @@ def price_lines(found: ComparedModels) -> Iterator[str]:
 
 
 def headlines(found: ComparedModels) -> Iterator[tuple[str, str]]:
-    """(GPUs and price of the best row, its device and how sure it is) under each load, with the load if
-    there are several.
+    """(GPUs and price, device and chance) of the best row under each load, in words; with the load if there
+    are several.
     """
     for rows in found.loads.values():
         leaders = found.leaders(rows)
@@ -138,7 +136,9 @@ def headlines(found: ComparedModels) -> Iterator[tuple[str, str]]:
 
 
 def verdict_lines(found: ComparedModels) -> Iterator[str]:
-    """Lines on the cheapest row under each load, its chance, and cheaper near misses; or on the fastest."""
+    """Lines on the cheapest row under each load and its chance, without limits on the fastest; then near
+    misses.
+    """
     for rows in found.loads.values():
         if len(found.best_rows) > 1 or found.asked.has_limits:
             first, *_ = rows.values()
@@ -189,7 +189,7 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
 
 
 def _roomier_words(name: str, row: ServingConfig, best: ServingConfig) -> str:
-    """A line on a device that serves many more requests than the cheapest for little more."""
+    """A line on a device that serves many more requests than the cheapest, for a little more money."""
     more = percent((row.dollars_per_hour or 0.0) / (best.dollars_per_hour or 1.0) - 1.0)
     rate = percent((row.headroom_rate or 0.0) / (best.headroom_rate or 1.0) - 1.0)
     price = "the same price" if more == percent(0.0) else f"{more} more"
@@ -207,7 +207,7 @@ def _least_a_month(
 
 
 def _same_price(best: str, rows: Mapping[str, ServingConfig]) -> str:
-    """The names of rows that cost as much as the best one, in words; "" without any."""
+    """A clause on the devices that cost as much as the best; "" if there are none."""
     usd = dollars(rows[best].dollars_per_million or 0.0)
     same = [
         plain(name)
@@ -220,8 +220,8 @@ def _same_price(best: str, rows: Mapping[str, ServingConfig]) -> str:
 def _surest(
     found: ComparedModels, rows: Mapping[str, ServingConfig]
 ) -> tuple[str, ServingConfig] | None:
-    """The cheapest device that surely keeps the limits under the load of rows, with its row; None if none
-    or all do, or without limits.
+    """(name, row) of the cheapest device that surely keeps the limits, under one load; None if there is
+    none, and without limits or with `sure`.
     """
     if not found.asked.has_limits or found.asked.sure is not None:
         return None
@@ -233,8 +233,8 @@ def _surest(
 def _probably_cheapest(
     found: ComparedModels, rows: Mapping[str, ServingConfig], best: ServingConfig
 ) -> Iterator[str]:
-    """A line on the cheapest device that probably keeps the limits under the load of rows, if the best row
-    does not; none if a row that surely does costs no more.
+    """A line on the cheapest probable device (`is_probable`), if `best` is not probable; none if a device
+    that surely keeps the limits costs no more.
     """
     probable = {name: row for name, row in rows.items() if is_probable(row)}
     name, surest = found.leaders(probable)["cheapest"], _surest(found, rows)
@@ -247,7 +247,7 @@ def _probably_cheapest(
 
 
 def _surely_cheapest(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> str:
-    """The cheapest device that surely keeps the limits under the load of rows."""
+    """A line on the cheapest device that surely keeps the limits, under one load."""
     if (surest := _surest(found, rows)) is None:
         return "Surely: no row."
     name, row = surest
@@ -257,16 +257,16 @@ def _surely_cheapest(found: ComparedModels, rows: Mapping[str, ServingConfig]) -
 
 
 FEW_ROWS = 6
-"""Most devices of a table that shows all."""
+"""A table of at most so many devices shows all of them."""
 DEAR = 5.0
-"""Factor over the cheapest row above which a row is not shown."""
+"""A longer table hides rows that cost more than this factor times the cheapest."""
 
 
 def expensive_rows(
     found: ComparedModels, rows: Mapping[str, ServingConfig]
 ) -> dict[str, ServingConfig]:
-    """The rows under one load that cost more than DEAR times the cheapest, by device, if there are many;
-    none if each GPU is fully busy, as an expensive one is then faster.
+    """The rows to hide, by device: rows under one rate that cost more than DEAR times the cheapest, if
+    there are more than FEW_ROWS. Under concurrent requests none: an expensive GPU is then faster.
     """
     best = rows.get(found.leaders(rows)["cheapest"] or "")
     if best is None or best.request_rate is None or len(rows) <= FEW_ROWS:
@@ -276,7 +276,7 @@ def expensive_rows(
 
 
 def unpriced_lines(found: ComparedModels) -> Iterator[str]:
-    """Lines on answers without a price, with the reason."""
+    """Lines on devices without a price, with the reason."""
     bare = [n for n, row in found.best_rows.items() if row.dollars_per_hour is None]
     known = [n for n in bare if found.full[n].prices]
     for why, names in (
@@ -288,7 +288,7 @@ def unpriced_lines(found: ComparedModels) -> Iterator[str]:
 
 
 def compared_near(found: ComparedModels) -> Iterator[str]:
-    """Lines on rows cheaper than the cheapest device: near misses, and other data types of the weights."""
+    """Lines on rows that are cheaper than the cheapest device: near misses, and other data types."""
     is_only = not found.by_load
     for load, rows in found.loads.items():
         best = rows.get(found.leaders(rows)["cheapest"] or "")
@@ -312,7 +312,7 @@ def compared_near(found: ComparedModels) -> Iterator[str]:
 def _cheaper(
     of: Mapping[str, Sequence[ServingConfig]], load: float, most: float
 ) -> list[tuple[float, str, ServingConfig]]:
-    """(dollars an hour, device, row) of the rows of a load that cost less than `most`, by price."""
+    """(US$ an hour, device, row) of each row of a load that costs less than `most`, the cheapest first."""
     some = (
         (row.dollars_per_hour or math.inf, name, row) for name, rows in of.items() for row in rows
     )
@@ -327,10 +327,10 @@ def by_price(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> list[s
 
 
 def leads(found: ComparedModels, rows: Mapping[str, ServingConfig], name: str) -> str:
-    """The marks of a device among rows under one load: "cheapest", "fastest", `row_words`, UNCHECKED, and
+    """The remark on a device among rows under one load: "cheapest", "fastest", `row_words`, UNCHECKED, and
     its two cheapest other data types.
 
-    With limits no row is called the fastest, as price chose all.
+    With limits no row is called "fastest", because all rows were chosen by price.
     """
     fastest = "" if found.asked.has_limits else "fastest"
     called = {"cheapest": cheapest_word(rows[name]), "fastest": fastest}
@@ -349,8 +349,8 @@ def leads(found: ComparedModels, rows: Mapping[str, ServingConfig], name: str) -
 
 
 def compared_table(found: ComparedModels) -> ReportTable:
-    """The table of each device's best row under each load, by load and price, with marks of the leaders and
-    the cheapest sure row, without `dear_rows`.
+    """The table of each device's best row, by load and price, with remarks, without `expensive_rows`, and
+    with the cheapest sure row of each load.
     """
     rows, names, told = list[ServingConfig](), dict[int, str](), dict[int, str]()
     for best in found.loads.values():
@@ -369,7 +369,7 @@ def compared_table(found: ComparedModels) -> ReportTable:
 
 
 def of_one_type(table: ReportTable, caption: str) -> str:
-    """A comparison as HTML; data types that all rows share are in its caption."""
+    """A table as HTML; a data type that all rows share moves to its caption."""
     if len(types := {types_words(row) for row in table.rows}) > 1:
         return table.html(caption)
     columns = [column for column in table.columns if column.value is not types_words]

@@ -1,4 +1,4 @@
-"""Answers shown from Python: as text, as a page, in a notebook as HTML or tables of pandas."""
+"""Answers shown from Python: as text, as a page, in a notebook as HTML, as pandas DataFrames."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def report(answer: Result) -> str:
 
 
 def write_page(answer: Prediction, path: str | PathLike[str], depth: int | None = None) -> None:
-    """Write the page of `lolat report --html`; blocks are folded below `depth` parts of their names."""
+    """Write the page of `lolat report --html`; `depth`: fold the blocks to modules so many names deep."""
     write_text(path, page(answer, depth, Path(path).name))
 
 
@@ -82,13 +82,13 @@ REPORTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
 
 
 def _parts(answer: Result) -> Iterable[Part]:
-    """The parts of an answer as the command prints them; its words if no command prints it."""
+    """The parts of an answer as its command prints them; without such a command, its `words()`."""
     parts: Callable[[Any], Iterable[Part]] | None = of_class(REPORTS, answer)
     return [answer.words()] if parts is None else parts(answer)
 
 
 def html(answer: Result) -> str:
-    """The lines and tables that the command prints, as HTML; one paragraph for other answers."""
+    """The lines and tables that an answer's command prints, as HTML; else one paragraph."""
     table, *lines = parts = [*_parts(answer)]
     first = of_class(FIRST, answer) or 0
     if isinstance(table, ReportTable) and len(table.rows) > MOST_ROWS:
@@ -109,7 +109,7 @@ def html(answer: Result) -> str:
 
 
 def _table(table: ReportTable) -> str:
-    """A table with the terminal's columns; a notebook aligns cells to the right by default."""
+    """A table as HTML with the terminal's columns; by default notebooks align cells to the right."""
 
     def row(tag: str, texts: Sequence[str], marked: bool = False) -> str:
         cells = (
@@ -144,7 +144,7 @@ STEADY = SERVED.format("concurrency", "tokens_per_s_user tokens_per_s_gpu tokens
 AT_A_RATE = SERVED.format("request_rate", "e2e_ms largest_rate headroom_rate")
 RARE = {"expert_parallel", "attention_data_parallel", "replicas", "ttft_verdict", "tpot_verdict",
         "verdict", "chance", "dollars_per_million"}  # fmt: skip
-"""Columns that are shown if they are neither 1 nor empty in all rows."""
+"""Columns that are shown only if a row has a value other than 1 in them."""
 SHOWN: Mapping[str, str] = {
     "Predictions": "network device profile precision launch batch_size latency_ms low_ms high_ms "
     "samples_per_s dollars_per_million in_domain host_bound memory_gib fits",
@@ -155,12 +155,12 @@ SHOWN: Mapping[str, str] = {
     "estimated in_domain total_s total_low_s total_high_s dollars dollars_low dollars_high verdict",
     "ServingAnswer": STEADY, "ComparedModels": STEADY,
 }  # fmt: skip
-"""Class of an answer with wide rows -> the columns that are shown."""
+"""Class of an answer with wide rows -> the columns of its DataFrame."""
 MOST_COLUMNS, MOST_ROWS = 16, 12
 FIRST = {"Predictions": 2}
-"""Class of an answer -> the number of its lines above a table of more than MOST_ROWS rows."""
+"""Class of an answer -> the number of lines to show before its table if that has over MOST_ROWS rows."""
 CANDIDATES = dict.fromkeys(("SearchResult", "Ranking"), True)
-"""Classes of answers whose rows end with choices; all of these columns are shown."""
+"""Classes of answers whose rows end with the choices of a candidate; all columns are shown."""
 
 
 def frame(answer: Result) -> Any:
@@ -188,7 +188,9 @@ def _pandas() -> Any:
 
 
 def _shown(answer: Result) -> list[str] | None:
-    """The columns that are shown; times of a served model at the percentile asked for."""
+    """The columns of an answer's DataFrame, with times at the percentile of the question; None: not
+    limited.
+    """
     names: str | None = of_class(SHOWN, answer)
     asked = getattr(answer, "asked", None)
     at = getattr(asked, "percentile", None)
@@ -200,7 +202,9 @@ def _shown(answer: Result) -> list[str] | None:
 
 
 def _served(answer: Any) -> list[dict[str, Any]]:
-    """A row for each configuration, with the terminal's remark and the reason why it does not fit."""
+    """A row for each configuration, with the terminal's remark; it includes the reason if the row does not
+    fit.
+    """
     bests = {id(answer.served[n]) for n in answer.bests}
     best = llm.best_word(answer)
     why = f": {answer.warnings[0]}" if answer.warnings else ""  # the remark on weights comes first
@@ -212,9 +216,9 @@ def _served(answer: Any) -> list[dict[str, Any]]:
 
 
 def _compared(found: Any) -> list[dict[str, Any]]:
-    """The best row of each device under each load, with a remark on the cheapest and the fastest of a load.
+    """The best row of each device under each load, with the terminal's remark and near misses.
 
-    Then a row for each device without an answer, with the reason.
+    A row for each device without an answer, with the reason, follows.
     """
     rows = []
     for load, best in found.loads.items():
@@ -248,7 +252,7 @@ def _predictions(answers: Any) -> list[dict[str, Any]]:
 
 
 def _costs(costs: Any) -> list[dict[str, Any]]:
-    """A row for each device and number of devices; modes and rented machines as in the table."""
+    """A row for each device and number of devices; modes and rented machines are in words."""
     every = [(cost, option) for cost in answers_of(costs) for option in cost.options]
     return [
         row
@@ -262,7 +266,7 @@ def _costs(costs: Any) -> list[dict[str, Any]]:
 
 
 def _budgets(answer: Any) -> list[dict[str, Any]]:
-    """A row for each batch size: the largest value within the time, the network's value, the next larger
+    """A row for each batch size: the largest value within the time, the current value, the next larger
     value.
     """
     rows = []
@@ -280,7 +284,7 @@ def _budgets(answer: Any) -> list[dict[str, Any]]:
 
 
 def _terms(answer: Any) -> list[dict[str, Any]]:
-    """A row for each cause of the network, or of the block that was asked for."""
+    """A row for each cause of the network's time, or of the explained block's time."""
     is_whole = answer.block is None
     of = answer.total if is_whole else answer.blocks[0]
     whole_ms = answer.prediction.latency_ms if is_whole else of.latency_ms
@@ -320,4 +324,4 @@ ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {
     "Cost": _costs, "Costs": _costs, "BudgetAnswer": _budgets, "BudgetAnswers": _budgets,
     "ServingAnswer": _served, "ComparedModels": _compared,
 }  # fmt: skip
-"""Class of an answer -> its rows, if other than `Result.rows`."""
+"""Class of an answer -> the rows of its DataFrame, if other than `Result.rows`."""

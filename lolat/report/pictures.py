@@ -17,30 +17,30 @@ from lolat.report.rows import COLORS, INKS, TERMS, block_rows
 from lolat.units import milliseconds, percent, plain, plural, value_words
 
 CAUSES = {color: TERMS[group] for group, color in COLORS.items()}
-"""Color of a cause -> its words."""
+"""Color of a cause -> the name of the cause."""
 LINES = ("#2f6f9f", "#cf5c4a", "#5a8f5a", "#8a6bb0", "#e0a03c", "#7f8b96")
 STYLES = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"), ((0, (1, 3)), "v"), ((0, (8, 2)), "P"))
-"""Lines and marks of curves that share a color."""
+"""(line style, marker) of curves that share a color."""
 SETTINGS = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.grid": True,
     "grid.color": "#e6e6e6", "font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left",
     "legend.frameon": False, "legend.framealpha": 0.8, "figure.constrained_layout.use": True,
 }  # fmt: skip
 LIGHT = 0.4
-"""Opacity of a color outside the measured range."""
+"""Opacity of predictions outside the measured range."""
 MOST_BARS = 40
 MOST_INTERVALS = 6
-"""Most curves with intervals; those of more cannot be distinguished."""
+"""Intervals are drawn for at most so many curves; more could not be distinguished."""
 LOG_RATIO = 20.0
-"""Longest bar over the shortest one, from which on the axis is logarithmic."""
+"""The axis of bars is logarithmic if the longest is at least this many times the shortest."""
 LEGEND_BESIDE: Mapping[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
-"""The place of a legend beside the axes."""
+"""Arguments of matplotlib that put a legend beside the axes."""
 BAR, WHISKER = "#9dbdd6", {"ecolor": "#222222", "elinewidth": 1.2, "capsize": 2.5}
-"""A bar's color, light below its interval."""
+"""The light color of a bar, and the style of its interval."""
 
 
 def plot(answer: Result, ax: Any = None) -> Any:
-    """The matplotlib axes with the picture of an answer, see `Result.plot`."""
+    """Draw the picture of an answer; return the matplotlib axes. See `Result.plot`."""
     draw = of_class(PICTURES, answer)
     if draw is None:
         raise InputError(
@@ -77,11 +77,11 @@ def plot(answer: Result, ax: Any = None) -> Any:
 
 
 Axes = Callable[[float], Any]
-"""Height of a picture, inches -> the axes to draw on."""
+"""A function of a picture's height in inches that returns the axes to draw on."""
 
 
 def _draw_blocks(found: Prediction, axes: Axes) -> Any:
-    """A bar for each block from top to bottom; of many blocks, for each module."""
+    """Draw a bar for each block from top to bottom; for more than MOST_BARS blocks, for each module."""
     shown = block_rows(found)
     for depth in (3, 2, 1):
         shown = block_rows(found, depth) if len(shown) > MOST_BARS else shown
@@ -101,8 +101,8 @@ def _draw_blocks(found: Prediction, axes: Axes) -> Any:
 
 
 def _add_legend(ax: Any, notes: Sequence[str] = (), handles: Sequence[Any] | None = None) -> None:
-    """Add a legend beside the axes, with notes above its names, also the notes of an earlier answer.
-    `handles`: its lines; by default those of the axes.
+    """Add a legend beside the axes, with notes above it (also those of an earlier picture on the axes).
+    `handles`: the lines to name; None: all lines on the axes.
     """
     earlier = ax.get_legend()
     title = [*earlier.get_title().get_text().split("\n")] if earlier else []
@@ -112,7 +112,7 @@ def _add_legend(ax: Any, notes: Sequence[str] = (), handles: Sequence[Any] | Non
 
 
 def _named_rows(axes: Axes, names: Sequence[str], height: float) -> Any:
-    """Axes with a name for each row from top to bottom; `height`: of a row, inches."""
+    """Make axes with a name for each row from top to bottom; `height`: of a row, in inches."""
     ax = axes(0.8 + height * len(names))
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
@@ -128,11 +128,11 @@ Points = Mapping[str, list[tuple[float, float, Ends]]]
 def _curves(
     points: Points, ax: Any, x: str, y: str, places: Mapping[str, tuple[int, int]] | None = None
 ) -> Any:
-    """A curve with the intervals of its points for each name, on logarithmic axes.
+    """Draw a curve for each name, with the intervals of its points, on logarithmic axes.
 
-    A single curve has a band; several have bars, as overlapping bands cannot be distinguished. More than
-    MOST_INTERVALS curves have no intervals, and the legend says so. `places`: the numbers of the color and
-    the style of each; by default each has a color of its own.
+    The intervals of a single curve are a band; those of several are vertical bars, because overlapping
+    bands cannot be distinguished. More than MOST_INTERVALS curves have no intervals, and the legend says
+    so. `places`: name -> (index of its color, of its style); by default each curve has its own color.
     """
     earlier = [*ax.get_xticks()] if ax.lines and ax.get_xscale() == "log" else []
     last, lacking = len(points) - 1, False
@@ -167,9 +167,9 @@ def _curves(
 
 
 def _bars(times: Mapping[str, tuple[float, tuple[float, float] | None]], axes: Axes, x: str) -> Any:
-    """A bar with its interval for each name; `times`: (ms, interval).
+    """Draw a bar with its interval for each name; `times`: name -> (ms, interval).
 
-    The axis is logarithmic if the longest time is LOG_RATIO times the shortest one or more.
+    The axis is logarithmic if the longest time is at least LOG_RATIO times the shortest.
     """
     ax = _named_rows(axes, [*times], 0.3)
     flat = [(ms, ends or (ms, ms)) for ms, ends in times.values()]
@@ -187,10 +187,10 @@ def _bars(times: Mapping[str, tuple[float, tuple[float, float] | None]], axes: A
 
 
 def _draw_predictions(answers: Any, axes: Axes) -> Any:
-    """Curves over the batch sizes; bars of networks and devices for a single size.
+    """Draw curves over the batch sizes; for a single batch size, bars of networks and devices.
 
-    Predictions that do not fit are left out if others do; the legend counts them. Host-bound ones are
-    hollow, those outside the measured range light.
+    Predictions that do not fit are left out if others fit, and the legend counts them. Host-bound
+    predictions are hollow, predictions outside the measured range light.
     """
     if not answers:
         raise InputError(
@@ -243,7 +243,9 @@ def _inks(answer: Prediction, color: str) -> dict[str, Any]:
 
 
 def _notes(shown: Sequence[Prediction], count: int, shape: str) -> Iterator[str]:
-    """The legend's words for the marks of predictions; `shape`: of an interval, "" if none is drawn."""
+    """Notes of the legend on the marks of predictions; `shape`: the name of an interval's shape, "" if none
+    is drawn.
+    """
     if without := count - len(shown) if shown[0].fits is not False else count:
         yield f"without room in memory: {without} of {count}"
     coverages = {p.coverage for p in shown}
@@ -256,7 +258,7 @@ def _notes(shown: Sequence[Prediction], count: int, shape: str) -> Iterator[str]
 
 
 def _keys(names: Sequence[str], are_colors: bool) -> Iterator[Any]:
-    """A line of a legend for each name, by color or by style, as in `_curves`."""
+    """Make a legend's line for each name, by color (`are_colors`) or by style, as `_curves` draws them."""
     from matplotlib.lines import Line2D
 
     for n, name in enumerate(names):
@@ -267,7 +269,7 @@ def _keys(names: Sequence[str], are_colors: bool) -> Iterator[Any]:
 
 
 def _draw_compared(found: Any, axes: Axes) -> Any:
-    """Draw the time per output token: a bar for each device, for several loads a curve."""
+    """Draw the time per output token: a bar for each device; for several loads, a curve for each device."""
     of_device: dict[str, list[Any]] = defaultdict(list)
     for best in found.loads.values():
         for name, row in best.items():
@@ -289,12 +291,12 @@ def _draw_compared(found: Any, axes: Axes) -> Any:
 
 
 def _point(row: Any, percentile: int | None) -> tuple[float, float, Ends]:
-    """The load of a served model and its time per output token, with the interval."""
+    """(load of a row, time per output token in ms, its interval)."""
     return row.load, *row.token_times(percentile).token
 
 
 def _over_loads(points: Points, answer: Any, axes: Axes) -> Any:
-    """Curves of the times per output token."""
+    """Draw curves of the time per output token over the loads."""
     x = "requests a second" if answer.asked.request_rate else "concurrent requests"
     return _curves(points, axes(3.6), x, f"ms per output token{_at(answer.asked.percentile)}")
 
@@ -304,9 +306,9 @@ def _at(percentile: int | None) -> str:
 
 
 def _draw_serving(answer: Any, axes: Axes) -> Any:
-    """The time per output token over the loads, a curve for each split of a replica, and its limit.
+    """Draw the time per output token over the loads: a curve for each split of a replica, and the limit.
 
-    The time is at the percentile asked for. Rows without room are left out if others have room.
+    The time is at the percentile of the question. Rows that do not fit are left out if others fit.
     """
     points: dict[str, list[Any]] = defaultdict(list)
     at, most = answer.asked.percentile, answer.asked.max_tpot_ms
@@ -339,7 +341,7 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
 
 
 def _draw_costs(found: Any, axes: Axes) -> Any:
-    """US$ over hours with their intervals: for each device and batch a curve over numbers of devices."""
+    """Draw US$ over hours, with intervals: a curve for each device and batch size."""
     dots: dict[str, list[Any]] = defaultdict(list)
     for of in answers_of(found):
         name = f"{plain(of.device)}, {training_mode_words(of)}, batch {of.batch_size:,}"

@@ -1,4 +1,4 @@
-"""Predictions on a screen: one in a few lines, several in a table, and block by block."""
+"""Predictions on a screen: a single one in a few lines, several in a table, and block by block."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ from lolat.units import byte_size, digits, milliseconds, plain, plural, quantity
 
 
 def per_second(prediction: Prediction) -> str:
-    """The samples of a second: "208 samples/s"."""
+    """The samples a second, in words: "208 samples/s"."""
     return f"{digits(prediction.samples_per_s or 0.0)} samples/s"
 
 
 def latency(prediction: Prediction) -> str:
-    """The latency and its interval."""
+    """The latency and its interval, in words."""
     interval = interval_words(prediction.interval_ms, prediction.coverage, prediction.latency_ms)
     return f"{milliseconds(prediction.latency_ms)}, {interval}"
 
 
 def counts_words(prediction: Prediction) -> str:
-    """The MACs, parameters and activations of the network."""
+    """The MACs, parameters and activations of the network, in words."""
     counts, number = prediction.counts, parameters(prediction.query.graph)
     return (
         f"{quantity(counts['flops'], 'MACs')} · {quantity(number)} parameters · "
@@ -60,7 +60,7 @@ def counts_words(prediction: Prediction) -> str:
 
 
 def totals(prediction: Prediction) -> str:
-    """The counts of the network, and the part of it inside the measured range."""
+    """The counts of the network, and its place in the measured range, in words."""
     return f"{counts_words(prediction)} · {domain_words(prediction)}"
 
 
@@ -85,8 +85,8 @@ def room_lines(prediction: Prediction) -> Iterator[str]:
 
 
 def precision_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """A line if a device has a faster precision and none was asked for; several predictions, all of one
-    device, use the one at the largest batch.
+    """A line on a faster precision of a single device, if none was asked for; of several predictions the
+    one with the largest batch is used.
     """
     largest = max(predictions, key=attrgetter("batch_size"))
     has_others = len(predictions) > 1 and len({p.row_name for p in predictions}) > 1
@@ -98,7 +98,7 @@ def precision_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
 
 
 def note_lines(remarks: Sequence[str]) -> Iterator[str]:
-    """Remarks, a line each."""
+    """A line "note: ..." for each remark."""
     for remark in remarks:
         yield f"note: {plain(remark)}"
 
@@ -113,9 +113,9 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 def report_lines(
     prediction: Prediction, depth: int | None = None, has_page: bool = False
 ) -> Iterator[Part]:
-    """The report: a head, a table of blocks with marked bottlenecks, and a sentence on these.
+    """The lines of `lolat report`: a head, a table of blocks with marked bottlenecks, a sentence on them.
 
-    `depth`: fold by modules, so many names deep; `has_page`: the page is written already.
+    `depth`: fold the blocks to modules so many names deep; `has_page`: the HTML page is already written.
     """
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
@@ -137,12 +137,12 @@ def report_lines(
 
 
 def page_options(depth: int | None, file: str = "report.html") -> str:
-    """The options of `lolat report` that make its page, folded `depth` names deep."""
+    """The options of `lolat report` that write its HTML page, folded `depth` names deep."""
     return f"{'' if depth is None else f' --depth {depth}'} --html {quote(file)}"
 
 
 def further(prediction: Prediction, block: str | None = None) -> str:
-    """The command that explains a network or a block; a call in Python for a network without a name."""
+    """The command that explains a network or a block; a Python call if the network is a Python object."""
     if prediction.arguments is None:
         called = "" if block is None else f", block={block!r}"
         return f"model.explain(network{called}), other arguments as before"
@@ -152,7 +152,7 @@ def further(prediction: Prediction, block: str | None = None) -> str:
 
 
 def block_table(prediction: Prediction, depth: int | None = None) -> ReportTable:
-    """The table of blocks or modules, the bottlenecks in bold red on a terminal."""
+    """The table of blocks or modules; bottlenecks are bold red on a terminal."""
     shown = block_rows(prediction, depth)
     largest = max(row.share for row in shown)
     columns = [
@@ -167,12 +167,12 @@ def block_table(prediction: Prediction, depth: int | None = None) -> ReportTable
 
 
 def clipped(summary: str) -> str:
-    """The summary of a block, shortened."""
+    """The summary of a block, cut to SUMMARY characters."""
     return summary if len(summary) <= SUMMARY else f"{summary[: SUMMARY - 1]}…"
 
 
 def bar(share: float, largest: float) -> str:
-    """A bar of at most BAR cells, in eighths of a cell."""
+    """A bar of at most BAR characters, drawn in eighths of a character."""
     eighths = round(8 * BAR * share / largest) if largest > 0 else 0
     return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
 
@@ -181,13 +181,13 @@ def bar(share: float, largest: float) -> str:
 
 
 def range_words(answer: Any) -> str:
-    """The `range_of` an answer in words."""
+    """The place of an answer in the measured range (`range_of`), in words."""
     places = range_of(answer.in_domain, answer.host_bound)
     return ", ".join("not known" if place == "unknown" else place for place in places)
 
 
 def mostly(answer: Any) -> str:
-    """ "mostly ", if a part of the time is outside the measured range."""
+    """The word "mostly " if a small part of the time is outside the measured range, else ""."""
     share = answer.inside_share
     is_part = share is not None and share <= 1.0 - NEGLIGIBLE_SHARE
     return "mostly " if answer.in_domain is True and is_part and not answer.host_bound else ""
@@ -209,7 +209,7 @@ def _range(prediction: Prediction) -> str:
 
 
 def _runs_as(prediction: Prediction) -> str:
-    """The execution mode; a CPU's, whose name tells little, has the processor and threads."""
+    """The execution mode; on a CPU with the processor and threads, as the device's name says little."""
     file = prediction.query.model.file
     return prediction.runs_as + f", on {plain(file.product)}" * file.is_cpu
 
@@ -217,12 +217,11 @@ def _runs_as(prediction: Prediction) -> str:
 def table_of_predictions(
     predictions: Sequence[Prediction], limits: Limits = NO_LIMITS, most_notes: float = MOST_NOTES
 ) -> Iterator[Part]:  # fmt: skip
-    """A row for each prediction, then each note once, with the predictions that have it.
+    """A table with a row for each prediction; then lines on the best and the notes, each note once.
 
-    "vs. first": the time of a sample over that on the network's first device, at the same batch size if
-    possible; "$ a million": price of a million samples. GPUs in different precisions or launches, or bound
-    by assumed hosts, are not compared. `limits`: a column tells the rows that keep them. `most_notes`: see
-    `grouped_notes`.
+    "vs. first": ratio of the time of a sample to that on the network's first device, at the same batch size
+    if possible. "$ a million": price of a million samples. GPUs in different precisions or launches, or
+    bound by assumed hosts, are not compared. `limits`: a column shows which rows keep them.
     """
     differ = not_alike(p.query.model for p in predictions)
     is_priced = has_prices(predictions)
@@ -268,7 +267,7 @@ def table_of_predictions(
 
 
 def _versus_first(predictions: Sequence[Prediction]) -> Callable[[Prediction], str | None]:
-    """The time of a sample over that on the network's first device; None for all if all are on it."""
+    """A function that returns a prediction's "vs. first" (see `table_of_predictions`), or None."""
     firsts: dict[str, Prediction] = {}
     by_size: dict[tuple[str, int], Prediction] = {}
     for p in predictions:
@@ -295,8 +294,8 @@ def _versus_first(predictions: Sequence[Prediction]) -> Callable[[Prediction], s
 def _noted(
     predictions: Sequence[Prediction],
 ) -> Iterator[tuple[str, Sequence[str], tuple[float, float] | None]]:
-    """The notes on predictions by their devices, with network and batch if there are several. Batches of
-    one device go without its name.
+    """(name, notes, interval) of each prediction for `grouped_notes`. The name has the device, network and
+    batch size, as far as there are several.
     """
     has_several = len({p.query.network for p in predictions}) > 1
     has_batches = len({p.batch_size for p in predictions}) > 1
@@ -308,7 +307,7 @@ def _noted(
 
 
 def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """A line on the prices an hour of devices with room; of at most MOST_NAMES with their instances."""
+    """A line on the prices an hour of devices that fit; with instances if there are at most MOST_NAMES."""
     priced = {plain(p.device): p for p in with_price(predictions).values()}
     has_places = len(priced) <= MOST_NAMES
     rented = [

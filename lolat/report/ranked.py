@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 MOST_NOTES, MOST_NAMES, MOST_APART, MOST_KINDS = 3, 8, 3, 3
 SURE = (1.0 + COVERAGE) / 2
-"""If one of two is the better with at least this probability, the other is not mentioned."""
+"""The other of two is not mentioned if one is better with at least this probability."""
 PROBABLE = 0.8
-"""At this probability and above one of two is probably the better; below, they are too close to call."""
+"""One of two is probably better if its probability is at least this; else they are too close to call."""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence and its clauses, which a terminal indents below it; `head`: its first words, if a
-    headline may have them.
+    """A sentence, with clauses that a terminal shows indented below it; `head`: its first words, if a
+    headline can show them.
     """
 
     first: str
@@ -46,16 +46,16 @@ class Sentence:
 
     @property
     def below_headline(self) -> list[Sentence]:
-        """The sentences that are left below a headline with the first words."""
+        """The rest of the sentence, to show below a headline that has `head`."""
         parts = self.first.removeprefix(self.head).lstrip(",;: "), *self.clauses
         return [Sentence(part[0].upper() + part[1:]) for part in parts if part]
 
 
 class Rated(NamedTuple):
-    """A time or a price with its interval, None if not known.
+    """A time or a price, with its interval (None: not known).
 
-    `errors`: a key that is equal for similar errors (see `errors_of`); None: similar to no others.
-    `coverage`: that of the interval.
+    `errors`: a key; values with the same key have similar errors (see `errors_of`). None: similar to no
+    other value. `coverage`: of the interval.
     """
 
     value: float
@@ -65,27 +65,28 @@ class Rated(NamedTuple):
 
     @property
     def half_width(self) -> float:
-        """The half width of its interval, a logarithm; infinite if the interval is not known."""
+        """The half width of the interval, a logarithm; infinite if the interval is not known."""
         low, high = self.interval or (0.0, 0.0)
         return math.log(high / low) / 2 if low > 0 else math.inf
 
 
 def rated(prediction: Prediction, scale: float = 1.0) -> Rated:
-    """The time of a prediction in another unit, `scale` to a ms."""
+    """The latency of a prediction, times `scale`, with its interval."""
     ends, coverage = scaled(prediction.interval_ms, scale), prediction.coverage or COVERAGE
     return Rated(scale * prediction.latency_ms, ends, errors_of(prediction), coverage)
 
 
 Ranked = Mapping[str, Rated]
-"""Name -> a time or a price."""
+"""Name -> its time or price."""
 
 
 def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
-    """The words "too close to call against ...; probably better than ..." on the best of a ranking, after
-    the words `before`; the next best comes first. "" if none is that close.
+    """Words on values close to the best of a ranking: "too close to call against ...; probably better than
+    ...", after `before`; the next best comes first. "" if no value is close.
 
-    Each has its difference from the best, and the chance that the best is better: from PROBABLE to SURE it
-    probably is. Below, or if an interval is not known, the two are too close to call.
+    Each value has its difference from the best, and the chance that the best is better. The best is
+    probably better if the chance is between PROBABLE and SURE; below, or if an interval is not known, the
+    two are too close to call.
     """
 
     def chance(other: Rated) -> float | None:
@@ -115,15 +116,15 @@ def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
 
 
 def _difference(value: float, best: float) -> str:
-    """The difference of a value from the best one: `+11 %`."""
+    """The difference of a value from the best, in words: "+11 %"."""
     ratio = 1.0 if value == best else value / best if best else math.inf
     off = percent(abs(ratio - 1.0))
     return "the same" if off == percent(0.0) else f"{'-' if ratio < 1.0 else '+'}{off}"
 
 
 def levels_words(own_runs: Mapping[str, int]) -> Iterator[str]:
-    """A remark on comparing devices whose level own runs set with others; `own_runs`: number of runs, by
-    name.
+    """A remark that own runs set the level of some of the compared devices, but not of all; `own_runs`:
+    device -> number of runs.
     """
     if any(own_runs.values()) and not all(own_runs.values()):
         own = ", ".join(name for name, runs in own_runs.items() if runs)
@@ -143,7 +144,7 @@ def not_compared(predictions: Sequence[Prediction]) -> str:
 
 
 def assumed_hosts(predictions: Sequence[Prediction]) -> str:
-    """A remark on compared devices whose times depend on an assumed host; "" without any."""
+    """A remark on compared devices whose times depend on an assumed host; "" if no time does."""
     if not hosts_decide(predictions):
         return ""
     every = {plain(p.query.network) for p in predictions}
@@ -174,12 +175,12 @@ def _sizes(predictions: Iterable[Prediction]) -> set[int]:
 
 
 def device_words(prediction: Prediction) -> str:
-    """The device of a row."""
+    """The name of a prediction's device, as in its row."""
     return plain(prediction.row_name)
 
 
 def network_words(prediction: Prediction) -> str:
-    """The network of a row."""
+    """The name of a prediction's network, as in its row."""
     return plain(prediction.query.network)
 
 
@@ -192,7 +193,7 @@ def groups_of(predictions: Iterable[Prediction]) -> dict[tuple[str, int], list[P
 
 
 def scaled(interval: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
-    """An interval in another unit."""
+    """An interval, times a factor; None stays None."""
     return None if interval is None else (factor * interval[0], factor * interval[1])
 
 
@@ -201,12 +202,12 @@ def grouped_notes(
     most: float = MOST_NOTES,
     chosen: Collection[str] = (),
 ) -> Iterator[str]:
-    """The notes on several answers, each once with the names of its answers, in at most `most` lines.
+    """Lines of notes on several answers, each note once with the names of its answers; about `most` lines.
 
-    The notes of the `chosen` answers, such as the cheapest, come first, then those of the widest interval.
-    If there are more lines, only notes of chosen answers are shown, with the number of other notes and
-    their commonest kinds. If no chosen answer has a note, the first note of the widest interval is shown,
-    called the least sure answer unless another interval is as wide.
+    `answers`: (name, notes, interval). The notes of the `chosen` answers, such as the cheapest, come first,
+    then the notes of the answers with the widest intervals. If there are more than `most` notes, only those
+    of chosen answers are shown, and a line has the number and the commonest kinds of the others. If no
+    chosen answer has a note, the first note of the answer with the widest interval is shown.
     """
 
     def width(interval: tuple[float, float] | None) -> float:
@@ -248,7 +249,9 @@ def grouped_notes(
 
 
 def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -> Iterator[str]:
-    """The first `most` reasons why devices cannot answer, then the devices left; None: all of both."""
+    """The first `most` reasons why devices cannot answer, then the names of other devices; None: all
+    reasons.
+    """
     reasons = by_text((plain(name), plain(why)) for name, why in left_out.items())
     for why, names in [*reasons.items()][:most]:
         yield f"{few(names, MOST_NAMES)}: {why}"
@@ -257,7 +260,7 @@ def left_out_lines(left_out: Mapping[str, str], most: int | None = MOST_NOTES) -
 
 
 def few(names: Sequence[str], most: int = 2, between: str = ", ", others: str = "more") -> str:
-    """The first `most` names, and how many `others` there are."""
+    """The first `most` names, and the number of others, which are called `others`."""
     left = len(names) - most
     more = f" and {left} {others.removesuffix('s') if left == 1 else others}" if left > 0 else ""
     return between.join(names[:most]) + more

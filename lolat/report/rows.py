@@ -50,7 +50,7 @@ GLOSSARY = {TERMS[term]: words for term, words in _OF_TERMS.items()} | {
     "measured range": "The kinds and sizes of layers in the blocks, operations or networks that the "
     "device's profile was fitted to.",
 }
-"""Word of a report's page -> its meaning."""
+"""Word on a report's page -> its meaning."""
 COLORS = {
     "flops": "compute",
     MEMORY: "memory",
@@ -59,16 +59,16 @@ COLORS = {
     "ops": "starting",
     CALL: "call",
 }
-"""The color of each group of terms, a class of the page's style."""
+"""Group of terms -> its color, the name of a CSS class."""
 INKS = {
     "compute": "#2f6f9f", "memory": "#e0a03c", "weights": "#8a6bb0", "shapes": "#cf5c4a",
     "starting": "#7f8b96", "call": "#c3cad0",
 }  # fmt: skip
-"""The ink of each color, on pages and in pictures."""
+"""Color -> its RGB value, on pages and in pictures."""
 
 
 def color_of(term: str) -> str:
-    """The color of a term or of the call."""
+    """The color of a term, or of the call."""
     return COLORS[term if term == CALL else GROUPS.get(term, "ops")]
 
 
@@ -134,7 +134,7 @@ def _parts(prediction: Prediction) -> str:
 
 
 def _macs(blocks: Sequence[BlockPrediction], prediction: Prediction) -> str:
-    """The share of blocks in the MACs, in words; "" if it about equals their share of the time."""
+    """A clause on the share of the MACs in some blocks; "" if it is near their share of the time."""
     macs = sum(b.counts["flops"] for b in blocks) / (prediction.counts["flops"] or 1)
     is_alike = macs / SLOW <= sum(b.share for b in blocks) <= macs * SLOW
     return f" for {100 * macs:.0f} % of the MACs" * (not is_alike)
@@ -147,7 +147,7 @@ def _label(block: BlockPrediction) -> str:
 
 
 def _why(cause: str, is_one: bool, named: str = "") -> str:
-    """Words on the main cause of a block's time, or of several blocks'; `named`: the subject."""
+    """A clause on the main cause of the time of a block (`is_one`) or of several; `named`: its subject."""
     compute, move = ("computes", "moves") if is_one else ("compute", "move")
     it = "it" if is_one else "they"
     whys = {
@@ -163,7 +163,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def terms_of(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
-    """Milliseconds of each term, of all blocks together."""
+    """Term -> ms, summed over blocks."""
     terms: dict[str, float] = defaultdict(float)
     for block in blocks:
         for term, value in block.terms_ms.items():
@@ -174,7 +174,7 @@ def terms_of(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
 # ---- Where the blocks of a network belong, from their labels.
 
 TO = " to "
-"""The words between the first and the last module of a block."""
+"""The word between the first and the last module in a block's label."""
 _DIMENSIONS = "(?:conv|pool|ling|ding|norm|pout)[123]"  # with a `d`, a kind of layer: max_pooling2d
 _MODULE_ENDS = re.compile(
     rf"""[/.] | [ ]\(                                     # tower (2)
@@ -187,8 +187,8 @@ _MODULE_ENDS = re.compile(
 def modules(prediction: Prediction) -> list[tuple[str, ...]]:
     """The modules that each block is in, the outermost first, and the block itself last.
 
-    Each name includes the modules around it: ("conv2", "conv2_block1"). Modules around all blocks are left
-    out.
+    Each name includes the names of the modules around it: ("conv2", "conv2_block1"). Modules that contain
+    all blocks are left out.
     """
     names = [_around(plain(name.label)) for name in prediction.names]
     while names and len({n[0] for n in names}) == 1 and min(map(len, names)) > 1:
@@ -197,7 +197,7 @@ def modules(prediction: Prediction) -> list[tuple[str, ...]]:
 
 
 def _around(label: str) -> tuple[str, ...]:
-    """The modules that a block is in, and its label; a block from one module to another ("enc.3 to up") is
+    """The modules that a block is in, then its label. A block from one module to another ("enc.3 to up") is
     in the modules that contain both.
     """
     first, _, last = label.partition(TO)
@@ -206,7 +206,7 @@ def _around(label: str) -> tuple[str, ...]:
 
 
 def prefixes(name: str) -> tuple[str, ...]:
-    """The parts of a name up to each end of a module, and the name."""
+    """The beginnings of a name that are names of modules, the shortest first, then the name itself."""
     found = [m for m in _MODULE_ENDS.finditer(name) if m[0] != "." or "/" not in name]
     ends = [name[: match.start()] for match in found]
     return (*(beginning for beginning in ends if beginning.strip("/._")), name)
@@ -217,7 +217,7 @@ def prefixes(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class BlockRow:
-    """A block or a module: `blocks` are those in it, as positions in `Prediction.blocks`."""
+    """A row for a block or a module; `blocks`: the positions of its blocks in `Prediction.blocks`."""
 
     label: str
     summary: str
@@ -233,7 +233,7 @@ class BlockRow:
 
     @property
     def by_color(self) -> dict[str, float]:
-        """Milliseconds by the color of their cause."""
+        """Color of a cause -> its ms."""
         parts = dict.fromkeys(COLORS.values(), 0.0)
         for term, ms in (self.terms_ms or {CALL: self.latency_ms}).items():
             parts[color_of(term)] += ms
@@ -241,7 +241,7 @@ class BlockRow:
 
 
 def block_rows(prediction: Prediction, depth: int | None = None) -> list[BlockRow]:
-    """The blocks in the network's order, folded by their modules `depth` names deep; None: not folded.
+    """The rows in the network's order, with blocks folded to modules `depth` names deep; None: not folded.
 
     A module with a single block is shown as that block. The fixed cost of a call is never folded, and has
     no row if it is 0.
@@ -266,7 +266,9 @@ def marked_rows(prediction: Prediction, depth: int | None = None) -> list[int]:
 
 
 def folded(prediction: Prediction, depth: int | None) -> Prediction:
-    """The prediction with a block for each of `block_rows` but the call; unchanged for None."""
+    """The prediction with a block for each row of `block_rows`, except the call; unchanged for `depth`
+    None.
+    """
     if depth is None:
         return prediction
     named = [(r.label, [*r.blocks]) for r in block_rows(prediction, depth) if r.label != CALL]
@@ -279,7 +281,7 @@ def folded(prediction: Prediction, depth: int | None) -> Prediction:
 
 
 def _row(prediction: Prediction, members: Sequence[int], key: object) -> BlockRow:
-    """The row of some blocks; `key`: the name of their module in a tuple."""
+    """The row of the blocks `members`; `key`: a tuple with the name of their module."""
     chosen = [prediction.blocks[i] for i in members]
     label, summary = plain(chosen[0].block), plain(chosen[0].description)
     if len(chosen) > 1:

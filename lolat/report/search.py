@@ -13,7 +13,7 @@ from lolat.report.tables import Column, Part, ReportTable, interval_head, time_c
 from lolat.units import between, byte_size, milliseconds, plain
 
 LISTED = 20
-"""The most candidates of a table on the terminal."""
+"""A table on the terminal shows at most so many candidates."""
 
 if TYPE_CHECKING:
     from lolat.nas.ranking import BestCandidate, Ranking
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def front_lines(result: SearchResult) -> Iterator[Part]:
-    """Lines that show the front."""
+    """The lines of `lolat nas search`: the table of the front, the best, notes."""
     yield result.words()
     yield from filter(None, [result.within_words()])
     if left := result.unasked:
@@ -66,7 +66,9 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
 
 
 def _shown(result: SearchResult) -> Sequence[int]:
-    """The numbers of the printed rows: those nearest a limit, or without a limit some of all latencies."""
+    """The numbers of the rows to print: the nearest to the limit; without a limit, spread over all
+    latencies.
+    """
     count = len(result.front)
     if count <= LISTED:
         return range(1, count + 1)
@@ -76,17 +78,17 @@ def _shown(result: SearchResult) -> Sequence[int]:
 
 
 def _each(candidate: FrontCandidate) -> list[FrontCandidate | OnDevice]:
-    """A candidate's answers on each device."""
+    """The answers for a candidate on each device, the first device first."""
     return [candidate, *candidate.others]
 
 
 def _on(result: SearchResult, place: int) -> str:
-    """The words for a device beside the first one."""
+    """The words " on DEVICE" for the device at a place; "" for the first device, at place 0."""
     return f" on {plain(result.others[place - 1].device)}" if place else ""
 
 
 def _of_device(result: SearchResult, place: int) -> Iterator[Column]:
-    """The columns of a device: the first one is at place 0."""
+    """The columns of the device at a place; the first device is at place 0."""
 
     def of(candidate: FrontCandidate) -> FrontCandidate | OnDevice:
         return _each(candidate)[place]
@@ -103,7 +105,7 @@ def _of_device(result: SearchResult, place: int) -> Iterator[Column]:
 
 
 def _summary(result: SearchResult) -> Iterator[str]:
-    """Lines on the best of the front, and on its uncertainty."""
+    """Lines on the best candidate of the front, and on how sure it is."""
     best, within = result.front[-1], result.budget_words()
     each, latencies = _each(best), []
     for place, one in enumerate(each):
@@ -139,7 +141,7 @@ def _time_words(one: FrontCandidate | OnDevice) -> str:
 
 
 def _late(result: SearchResult, place: int, limit: float) -> Iterator[str]:
-    """The number of candidates that may take longer than a device's limit, and a remedy."""
+    """A line on the number of candidates that may take longer than a device's limit, with a remedy."""
     each = [_each(c)[place].interval_ms for c in result.front]
     highs = [ends[1] for ends in each if ends]
     if late := sum(high > limit for high in highs):
@@ -154,7 +156,7 @@ def _late(result: SearchResult, place: int, limit: float) -> Iterator[str]:
 
 
 def _named(candidate: FrontCandidate | BestCandidate) -> str:
-    """A candidate's text, or its choices if the text has only their numbers."""
+    """A candidate's text; its choices in words if the text has only their numbers."""
     numbers, choices = candidate.arch.split("-"), candidate.choices
     if len(numbers) != len(choices) or not all(n.isdigit() for n in numbers):
         return candidate.arch
@@ -162,7 +164,9 @@ def _named(candidate: FrontCandidate | BestCandidate) -> str:
 
 
 def best_lines(result: Ranking) -> Iterator[Part]:
-    """Lines that show the best."""
+    """The lines of `lolat nas score`: tables of the fastest candidates and of those nearest the limit,
+    notes.
+    """
     yield from (result.words(), f"Latencies predicted by {result.source}", "")
     listed, sure = result.best[:LISTED], interval_head(result.coverage)
     columns = [

@@ -1,6 +1,7 @@
 """Tables of typed columns: lines for a screen, a table of the page, a CSV file.
 
-A column has a function for its value of a row, and the form of the value. Printing decides nothing.
+A column has a function that returns the value for a row, and a function that writes a value. Nothing is
+computed or chosen here.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from lolat.io.writing import write_text
 from lolat.units import between, milliseconds, plain
 
 UNLIMITED = 100_000
-"""Characters of a line in a file or a pipe."""
+"""Number of characters in a line of a file or a pipe."""
 LEAST_WIDTH = 12
-"""Least characters of a column of words."""
+"""A column of words is not cut below so many characters."""
 
 
 def screen_width() -> int:
@@ -33,20 +34,22 @@ def screen_width() -> int:
 
 
 Page = Literal["shown", "hidden", "below", "front", "varied"]
-"""A column on a page. shown; hidden; below: a second line in the cells of the column to its left; front:
-right after the first column; varied: if all rows have the same text, it moves to the caption, on a screen
-to a line before the table, and its `below` column is left out."""
+"""The place of a column on a page. "below": a second line in the cells of the column to its left. "front":
+right after the first column. "varied": if all rows have the same text, the text moves to the caption (on a
+screen: to a line before the table), and the `below` column is left out."""
 Screen = Literal["shown", "hidden", "brackets"]
-"""A column in a terminal: shown; hidden; in brackets after the cells of the column to its left."""
+"""The place of a column in a terminal. "brackets": in brackets after the cells of the column to its
+left."""
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of a table.
 
-    `value`: a function of a row; None is an empty cell. `form`: writes a value. `is_text`: aligned to the
-    left. `is_whole`: never cut. `page`: see Page. `screen`: see Screen. `short`: the head in a terminal,
-    where it differs. `color`: a function of a row; a class of the page's style, shown before the text.
+    `value`: a function of a row; None is an empty cell. `form`: a function that writes a value. `is_text`:
+    aligned to the left. `is_whole`: never cut. `page`: see Page. `screen`: see Screen. `short`: the head in
+    a terminal, if another than `head`. `color`: a function of a row that returns a CSS class, shown as a
+    color before the text.
     """
 
     head: str
@@ -67,10 +70,10 @@ class Column:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """Columns, and the rows that they take their values from.
+    """A table: its columns, and the rows that their values come from.
 
-    `has_total`: the last row is a sum. `marked`: positions of rows that stand out. `indent`: blanks before
-    each line on a screen. `stacked`: a narrow page has a row's cells below each other.
+    `has_total`: the last row is a sum. `marked`: positions of highlighted rows. `indent`: blanks before
+    each line on a screen. `stacked`: a narrow page shows the cells of a row below each other.
     """
 
     columns: Sequence[Column]
@@ -87,7 +90,7 @@ class ReportTable:
 
     @cached_property
     def shown(self) -> list[tuple[int, Column]]:
-        """The columns of a terminal with their positions, without empty ones and `same`."""
+        """(position, column) of the columns in a terminal, without empty columns and those in `same`."""
         return [
             (i, column)
             for i, column in enumerate(self.columns)
@@ -98,7 +101,7 @@ class ReportTable:
 
     @cached_property
     def on_screen(self) -> list[list[str]]:
-        """The heads, and the texts of each row, for a terminal, with texts in brackets."""
+        """The heads, then the texts of each row, for a terminal; "brackets" columns are already added."""
         rows = [[column.short or column.head for column in self.columns]]
         for cells in self.cells:
             texts = [*map(plain, cells)]
@@ -110,7 +113,7 @@ class ReportTable:
 
     @cached_property
     def on_page(self) -> list[tuple[int, Column]]:
-        """The columns of a page in its order, with their positions, without empty ones."""
+        """(position, column) of the columns on a page, in the page's order, without empty columns."""
         groups: list[list[tuple[int, Column]]] = []  # a column, and those below it
         for i, column in enumerate(self.columns):
             if column.page != "hidden" and any(row[i] for row in self.cells):
@@ -122,7 +125,7 @@ class ReportTable:
 
     @cached_property
     def same(self) -> list[tuple[int, Column]]:
-        """The columns `varied` with the same text in all of several rows, with their positions."""
+        """(position, column) of "varied" columns that have the same text in all of several rows."""
         varied = [(i, c) for i, c in enumerate(self.columns) if c.page == "varied"]
         return [
             (i, c) for i, c in varied if self.cells[1:] and len({r[i] for r in self.cells}) == 1
@@ -130,15 +133,15 @@ class ReportTable:
 
     @property
     def told(self) -> list[str]:
-        """The head and the text of each column that is the same in all rows: "batch: 64"."""
+        """Head and text of each column in `same`: "batch: 64"."""
         return [f"{column.head}: {text}" for i, column in self.same if (text := self.cells[0][i])]
 
     def lines(self) -> list[str]:
         """The table for a screen, with two blanks between its columns; marked rows are bold red.
 
-        A line before it has the texts that all rows share. The line of heads is left out if all are empty.
-        If a line is too long for the screen, texts are cut and end in an ellipsis; numbers and whole
-        columns never are.
+        A line before the table has the texts that all rows share. The line of heads is left out if all
+        heads are empty. If lines are too long for the screen, texts are cut and end in an ellipsis; numbers
+        and `is_whole` columns are never cut.
         """
         shown, (heads, *rows) = self.shown, self.on_screen
         widths = {i: max(len(row[i]) for row in (heads, *rows)) for i, _ in shown}
@@ -185,7 +188,7 @@ class ReportTable:
         )
 
     def _html_cells(self, texts: Sequence[str], row: Any = None) -> list[tuple[str, str]]:
-        """(classes, content) of the cells of a row, or of the heads."""
+        """(CSS classes, HTML content) of each cell of a row; of the heads if `row` is None."""
         found: list[tuple[str, str]] = []
         for i, column in self.on_page:
             classes, text = "left" if column.is_text else "", escape(texts[i])
@@ -206,14 +209,16 @@ class ReportTable:
 
 
 LIMIT = re.compile("(&[lg]t;= .*)")
-"""A limit in a head."""
+"""Matches a limit in the head of a column."""
 SCREEN_WIDTH = 96
-"""Columns that every screen has."""
+"""The least number of characters in a line that every screen shows."""
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A text that a screen breaks into lines; `first`, `others`: blanks in front of the lines."""
+    """A text that a screen breaks into lines; `first`, `others`: blanks before the first line, before
+    others.
+    """
 
     text: str
     first: int = 0
@@ -228,11 +233,11 @@ class Paragraph:
 
 
 Part = str | Paragraph | ReportTable
-"""A part of an answer for people: a line, a paragraph, or a table."""
+"""A part of a printed answer: a line, a paragraph, or a table."""
 
 
 def one_by_one(found: Any, parts: Callable[[Any], Iterable[Part]]) -> Iterator[Part]:
-    """The parts of an answer; of several, an empty line between two."""
+    """The parts of an answer; several answers are separated by empty lines."""
     for number, answer in enumerate(answers_of(found)):
         if number:
             yield ""
@@ -240,15 +245,16 @@ def one_by_one(found: Any, parts: Callable[[Any], Iterable[Part]]) -> Iterator[P
 
 
 def lines_of(parts: Iterable[Part]) -> Iterator[str]:
-    """Turns lines and tables into the lines of a screen."""
+    """Turn lines, paragraphs and tables into the lines of a screen."""
     for part in parts:
         yield from (part,) if isinstance(part, str) else part.lines()
 
 
 def _html_row(cells: Sequence[tuple[str, str]], scope: str, heads: Sequence[str] = ()) -> str:
-    """A row of (classes, content): heads if the `scope` is "col", else cells after the head of the row.
+    """A row as HTML, from (classes, content) of its cells: heads if `scope` is "col", else cells after a
+    row's head.
 
-    `heads`: of the columns, which a narrow page shows in each cell.
+    `heads`: the heads of the columns, which a narrow page shows in each cell.
     """
     others = "td" if scope == "row" else 'th scope="col"'
     tags = [f'th scope="{scope}"', *[others] * (len(cells) - 1)]
@@ -261,7 +267,7 @@ def _html_row(cells: Sequence[tuple[str, str]], scope: str, heads: Sequence[str]
 
 
 LEAST_IN_SECONDS = 100.0
-"""The shortest time, in ms, that keeps three digits in seconds."""
+"""The shortest time, in ms, that keeps three digits when it is written in seconds."""
 
 
 def time_columns(
@@ -272,10 +278,11 @@ def time_columns(
     ends: Callable[[Any], Sequence[float] | None] = lambda row: None,
     **about: Any,
 ) -> Iterator[Column]:
-    """A column of times of rows, in ms, and a column of their intervals with the head `interval`.
+    """Two columns: times of rows, and their intervals. `time`, `ends`: functions of a row, in ms;
+    `interval`: the head of the second column.
 
-    An interval has the unit of its time. All times have the unit of the longest, unless the shortest would
-    lose digits. `about`: other fields of the second column.
+    All times and intervals have the unit of the longest time, unless the shortest would lose digits.
+    `about`: other fields of the second column.
     """
     times = [ms for row in rows if (ms := time(row)) is not None]
     longest = max(times, default=0.0) if min(times, default=0.0) >= LEAST_IN_SECONDS else 0.0
@@ -294,14 +301,14 @@ def interval_head(coverage: float | None) -> str:
 
 
 def ends_of(form: Callable[[float], str]) -> Callable[[Sequence[float]], str]:
-    """Writes the ends of an interval, each by `form`."""
+    """Make a function that writes the ends of an interval, each by `form`."""
     return lambda ends: " .. ".join(map(form, ends))
 
 
 def write_csv(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows of an answer, all of the same keys, as a CSV file with a line of heads.
+    """Write the rows of an answer, which have the same keys, as a CSV file with a line of heads.
 
-    A float has six digits, None is an empty cell. InputError where the file cannot be written.
+    A float has six digits, None is an empty cell. InputError if the file cannot be written.
     """
     heads = list(rows[0]) if rows else []
     write_text(os.fspath(path), to_csv(heads, [[_cell(row[h]) for h in heads] for row in rows]))
@@ -317,7 +324,7 @@ def _cell(value: Any) -> Any:
 
 
 def escape(text: str) -> str:
-    """Text as a part of a page, or an attribute; control characters are shown as escapes."""
+    """Escape text for HTML, also in attributes; control characters are shown as escapes."""
     return html.escape(plain(text), quote=True)
 
 
@@ -325,17 +332,18 @@ HINTS = (
     re.compile(r"; [^;()<>]*--[a-z][^;()<>]*(?=[;)])"),
     re.compile(r" \([^;()<>]*--[a-z][^()<>]*\)"),
 )
-"""Patterns of the last clauses in brackets that name an option, and of brackets that begin with one."""
+"""Patterns that match hints at options in brackets: a last clause that names an option, a whole bracket
+that begins with one."""
 
 
 def for_readers(text: str) -> str:
-    """A text of a page without hints at options in brackets: who reads the page may not have LoLat."""
+    """A page's text without hints at options in brackets, as its readers may not have LoLat."""
     for hint in HINTS:
         text = hint.sub("", text)
     return text
 
 
 def element(tag: str, text: str = "", **attributes: str) -> str:
-    """One element; `class_` is `class`, and `_` elsewhere is a hyphen."""
+    """An HTML element; in attributes `class_` is `class`, and any other `_` is a hyphen."""
     written = [f' {n.strip("_").replace("_", "-")}="{escape(t)}"' for n, t in attributes.items()]
     return f"<{tag}{''.join(written)}>{escape(text)}</{tag}>"

@@ -100,8 +100,8 @@ def faster(cost: Cost) -> Alternative | None:
 
 
 def offered(cost: Cost) -> str:
-    """If no option keeps the limits: the first option in another execution mode that does, in words; else
-    "".
+    """The first option in another execution mode that keeps the limits, in words, if no option as asked
+    does; else "".
     """
     others = other_modes(cost) if cost.missed else ()
     kept = (Choice.of(one, option) for one in others if one for option in one.within())

@@ -1,4 +1,4 @@
-"""The page of a report, one file that loads nothing: the answer, and where the time goes.
+"""The page of a report, a single HTML file without external files: the answer, and where the time goes.
 
 Python writes all of it; the script of the page only sorts, filters and opens rows.
 """
@@ -54,15 +54,17 @@ HOST_FIRST = (
     "operations that it takes out, not the time of the block."
 )
 MANY = 200
-"""Most blocks of a page whose blocks can be opened."""
+"""Blocks can be opened on pages of at most so many blocks."""
 HEADS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "bars left"),
          ("time", "ms", "time"), ("", "share", "share"), ("macs", "MACs", "macs"),
          ("", "most of it is", "most left"))  # fmt: skip
-"""The number that each column is sorted by ("": none), its head, its CSS classes."""
+"""(attribute that a column is sorted by or "", its head, its CSS classes) of each column."""
 
 
 def page(prediction: Prediction, depth: int | None = None, file: str = "report.html") -> str:
-    """The page of a prediction as HTML, folded `depth` names deep; `file`: the name of its file."""
+    """The page of a prediction as HTML; `depth`: fold the blocks to modules so deep; `file`: the file's
+    name.
+    """
     script, name = _file("page.js"), prediction.query.title
     shown = {
         c for row in block_rows(prediction, depth) for c, ms in row.by_color.items() if ms > 0.0
@@ -101,18 +103,18 @@ def page(prediction: Prediction, depth: int | None = None, file: str = "report.h
 
 
 def style() -> str:
-    """The style of a page, with the colors of causes."""
+    """The CSS of a page, with the colors of causes."""
     inks = " ".join(f"--{color}: {ink};" for color, ink in INKS.items())
     return Template(_file("page.css")).substitute(inks=inks)
 
 
 def _file(name: str) -> str:
-    """A part of the page: its style, its script or its template."""
+    """The text of one of the page's source files: style, script or template."""
     return files("lolat.report.bottlenecks").joinpath(name).read_text(encoding="utf-8")
 
 
 def _made(prediction: Prediction, depth: int | None, file: str) -> str:
-    """The day, the version, and the command that makes the page again."""
+    """The date, the version, and the command that makes the page again."""
     command = prediction.arguments
     words = "" if command is None else f": lolat report {command}{page_options(depth, file)}"
     return f"Made on {date.today():%Y-%m-%d} by LoLat {__version__}{words}"
@@ -122,7 +124,7 @@ def _made(prediction: Prediction, depth: int | None, file: str) -> str:
 
 
 def _answer(prediction: Prediction, sentence: str) -> str:
-    """The latency, its interval, and the `sentence` on bottlenecks, below words on a lack of memory."""
+    """The latency, its interval, the `sentence` on bottlenecks; above, a warning if memory lacks."""
     size, ms = prediction.batch_size, prediction.latency_ms
     amount, _, unit = milliseconds(prediction.latency_ms).partition(" ")
     per = f"{digits(ms / size)} ms a sample, " if size > 1 else ""
@@ -147,7 +149,7 @@ def _answer(prediction: Prediction, sentence: str) -> str:
 
 
 def _interval(answer: Prediction) -> str:
-    """The interval in words, and as a band on a line from 0 to its upper end."""
+    """The interval in words, and drawn as a band on a line from 0 to its upper end."""
     if answer.interval_ms is None:
         return ""
     most = answer.interval_ms[1]
@@ -165,7 +167,7 @@ def _interval(answer: Prediction) -> str:
 
 
 def _head(key: str, words: str, classes: str) -> str:
-    """The head of a column, a button where it can be sorted by."""
+    """The head of a column; a button if the table can be sorted by it."""
     label = ' aria-label="network order"' if key == "order" else ""
     inner = words or '<span class="unseen">bar</span>'
     inner = f'<button type="button" data-sort="{key}"{label}>{inner}</button>' if key else inner
@@ -173,7 +175,7 @@ def _head(key: str, words: str, classes: str) -> str:
 
 
 def _body(prediction: Prediction, depth: int | None) -> str:
-    """The table's rows; a block's opens to its operations, but not in networks of more than MANY blocks."""
+    """The rows of the table. A block's row opens to its operations if there are at most MANY blocks."""
     rows, marked = block_rows(prediction, depth), marked_rows(prediction, depth)
     longest = max((row.latency_ms for row in rows), default=0.0) or 1.0
     opens = len(prediction.names) <= MANY
@@ -205,7 +207,7 @@ def _body(prediction: Prediction, depth: int | None) -> str:
 
 
 def bar(parts: Mapping[str, float], longest: float) -> str:
-    """A bar of colored parts; `longest`: the sum of the longest bar's parts."""
+    """A bar of colored parts; `parts`: color -> ms; `longest`: ms of the longest bar."""
     rects, start = [], 0.0
     for color, ms in parts.items():
         width = 100.0 * ms / longest
@@ -218,7 +220,7 @@ def bar(parts: Mapping[str, float], longest: float) -> str:
 
 
 def _detail(answer: Prediction, row: BlockRow) -> str:
-    """The terms of a block, its operations, and the savings by changes of it."""
+    """The details of a block: its terms, its operations, and what changes of the block would save."""
     query, label = answer.query, row.label
     question = Question(answer.batch_size, answer.predictor)
     explanation = explain(
@@ -247,7 +249,7 @@ def _saved(caption: str, explanation: Explanation) -> str:
 
 
 def _changes(answer: Prediction) -> str:
-    """The savings of changes of the whole network."""
+    """The table of savings by changes of the whole network."""
     query, question = answer.query, Question(answer.batch_size, answer.predictor)
     explanation = explain(query.model, query.graph, question, query.at_size)
     notes = (*map(for_readers, explanation.notes), *[STAR] * bool(leaves_range(explanation)))
@@ -256,7 +258,7 @@ def _changes(answer: Prediction) -> str:
 
 
 def _doubts(answer: Prediction) -> str:
-    """The warnings of a prediction, those of a measured profile, the errors on held-out times."""
+    """The warnings of a prediction, the warnings of a learned profile, and its errors on held-out times."""
     file = answer.query.model.file
     of_model = () if file.environment.source else file.warnings
     lines = [*dict.fromkeys((*answer.warnings, *of_model))]
