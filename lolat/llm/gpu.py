@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lolat.hardware.gpus import Gpu
 
 MOST_CHANGE = 0.4
-"""The largest correction of a predicted time, as a logarithm."""
+"""The largest correction of a predicted time, as a logarithm of the factor."""
 WEIGHT_ONLY = ("int4_wo", "fp8_wo")
 OWN_IN_BFLOAT16 = {"gemm": "its products in bfloat16", "moe": "its experts in bfloat16"}
 """Operation with WEIGHT_ONLY weights -> words for `FittedKernel.like`: it is predicted from the same

@@ -341,8 +341,8 @@ MOE = {
     "fill": (1.0, 0.5),  # waves added to those of tiles
 }
 EXPECTED_BY = ("own", "all")
-"""Variants: a tile is chosen by the mean tokens of an expert: all assignments divided by this GPU's experts
-("own"), or by all experts ("all")."""
+"""Variants, by the mean number of tokens of an expert that a tile is chosen for: all assignments divided by
+this GPU's experts ("own"), or by all experts ("all")."""
 EVEN = 1.2
 """Shape of the gamma distribution of an expert's popularity inside a decoder; the number of its tokens is
 then negative binomial. Chosen by served rows of gpt-oss, MiniMax and Qwen3 (docs/results)."""

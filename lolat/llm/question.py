@@ -46,7 +46,7 @@ CACHE_NAMES = {"auto": "", "bf16": "bfloat16", "fp8_e4m3": "fp8", "fp8_e5m2": "f
 
 @dataclass(frozen=True)
 class ServingQuestion:
-    """A question about serving; the answer has a row for each load and each tensor parallel.
+    """A question about serving; the answer has a row for each combination of a load and a tensor parallel.
 
     The loads are `concurrency` (requests at any time) or `request_rate` (requests a second); without both
     USUAL_LOADS. The best row keeps the limits `max_tpot_ms`, `max_ttft_ms`, `gpus`. InputError for a number
@@ -194,7 +194,7 @@ class ServingQuestion:
 
     @property
     def unusual(self) -> list[str]:
-        """Words on the arguments cached tokens, draft tokens, arrivals and limits of a step, if given."""
+        """Words on the given arguments among cached tokens, draft tokens, arrivals and limits of a step."""
         arrivals, accepted = self.arrivals or POISSON, percent(self.accepted or 0.0)
         source = arrivals if isinstance(arrivals, str) else plain(arrivals.source)
         given = (

@@ -358,7 +358,9 @@ def _lengths(every: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
 
 
 def _varying(found: Mapping[str, Any]) -> Iterator[str]:
-    """Name what shows that the requests of a benchmark have various unknown lengths."""
+    """Name the keys that show that a benchmark's requests differ in length, if the lengths are not
+    known.
+    """
     if not _is_random(found):
         yield f"dataset_name {found['dataset_name']}"
     if {"random_range_ratio", "range_ratio"} & {*found}:

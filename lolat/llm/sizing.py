@@ -352,7 +352,7 @@ class Sizing:
         return (self.deployment.weight_bytes + cache) / GIB
 
     def times(self, load: Load, groups: int) -> tuple[Load, RequestTimes]:
-        """(the load of each of `groups` groups, its times)."""
+        """Divide a load among `groups` groups; return (the load of one group, its times)."""
         each = math.ceil(load.concurrency / groups)
         one = replace(load, request_rate=load.request_rate / groups, concurrency=float(each))
         several = [one]

@@ -55,8 +55,8 @@ InModes = Mapping[str, Sequence[Prediction]]
 def fastest_lines(
     predictions: Sequence[Prediction], in_modes: InModes | None = None
 ) -> Iterator[str]:
-    """A sentence on the fastest of several devices for each network and batch size; equal sizes share one.
-    It tells if assumed hosts decide, and the fastest in clearly faster modes.
+    """A sentence on the fastest device for each network and batch size, or that assumed hosts decide it.
+    Sizes with the same device share a sentence. Clauses name the fastest in clearly faster modes.
     """
 
     def grouped(each: Iterable[Prediction]) -> dict[tuple[str, int], list[Prediction]]:
@@ -89,8 +89,8 @@ def fastest_lines(
 
 
 def _in_lines(head: str, told: Iterable[tuple[str, str, str, str]]) -> Iterator[str]:
-    """Yield a line for each of (option, network, words, words of a clause); one with an option is a clause
-    of the line above it, if that is of the same network.
+    """Yield a line for each (option, network, words, words as a clause). If it has an option, and the line
+    above is on the same network, it is shown as a clause of that line.
     """
     line, last = "", ""
     for option, network, words, clause in told:
@@ -125,8 +125,8 @@ def cheapest_lines(
     """A sentence on the cheapest device for each network and batch size; sizes with the same device share
     it.
 
-    Within limits, or if devices have sizes of their own (auto), it is on the cheapest device and size for
-    each network. It tells the cheapest in another layout and in another launch too if clearly cheaper.
+    With limits, or if devices have different sizes (auto), the sentence is on the cheapest device and size
+    for each network. Clauses name the cheapest in other modes if these are clearly cheaper.
     """
     networks = dict.fromkeys(plain(p.query.network) for p in predictions)
     sizes = {p.batch_size: None for p in predictions}

@@ -40,15 +40,17 @@ BOTH = "Cheapest and fastest"
 
 
 def nearer(kept: str, near: str) -> Iterator[Sentence]:
-    """A sentence on the option in another execution mode that keeps the limits, else on the nearest one."""
+    """A sentence on an option in another execution mode that keeps the limits (`kept`), else on the option
+    nearest to them (`near`).
+    """
     if kept or near:
         words = f"Within the limits: {kept}" if kept else f"Nearest, but not within: {near}"
         yield Sentence(worded(words, lambda name: f"--{name.replace('_', '-')}"))
 
 
 def bests_of(answer: Cost | Costs) -> tuple[tuple[Aim, Any, TrainingLimits], ...]:
-    """(aim, the best by it, the limits that it keeps): the cheapest and the fastest of an answer; the
-    fastest first if money alone is limited.
+    """(aim, best option or choice, limits that it has to keep) for both aims, price and time; time comes
+    first if only money is limited.
     """
     limits = answer.limits
     both = (CHEAPEST, answer.cheapest, limits), (FASTEST, answer.fastest, limits.of_money)
@@ -57,7 +59,7 @@ def bests_of(answer: Cost | Costs) -> tuple[tuple[Aim, Any, TrainingLimits], ...
 
 
 def _facts(best: CostRow, limits: TrainingLimits) -> str:
-    """Clauses on the machines of the best option, and whether it only likely keeps the limits."""
+    """Clauses on the machines of the best option, and that it only likely keeps the limits."""
     likely = f"; likely{ends_words(best, limits)}" * (verdict_on(best.option, limits) == "likely")
     return across(best.option) + likely
 
@@ -70,7 +72,7 @@ def _sure_line(
     limits: TrainingLimits,
     words: Callable[[CostRow], str],
 ) -> Iterator[str]:
-    """A line on the best row that surely keeps the limits, beside one that likely does."""
+    """A line on the best row that surely keeps the limits, if the `best` row only likely does."""
     sure = surest((option for _, option in rows), limits, aim.worth)
     if verdict_on(best.option, limits) == "likely" and sure:
         row = next(row for row in rows if row.option is sure)
@@ -78,7 +80,7 @@ def _sure_line(
 
 
 def _faster_words(cheapest: Choice, other: Choice) -> str:
-    """A clause on a choice's time, price and larger updates beside the cheapest's; "" for the cheapest."""
+    """A clause that compares a choice with the cheapest: time, price, updates; "" for the cheapest."""
     if other == cheapest or not (cheapest.total_s and other.total_s and cheapest.dollars):
         return ""
     times, price = cheapest.total_s / other.total_s, (other.dollars or 0.0) / cheapest.dollars
@@ -88,7 +90,7 @@ def _faster_words(cheapest: Choice, other: Choice) -> str:
 
 
 def best_options(cost: Cost) -> Iterator[Sentence]:
-    """Sentences on the cheapest and the fastest option, or on that with the most data within limits."""
+    """Sentences on the cheapest and the fastest option, or on the most data within limits."""
     if amounts := [row for row in cost.option_rows if row.option.data_within_limits is not None]:
         yield Sentence(most_line(amounts))
         return
@@ -118,8 +120,8 @@ def best_options(cost: Cost) -> Iterator[Sentence]:
 
 
 def bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
-    """Sentences on the cheapest and the fastest choice within the limits, with choices that may be as good;
-    on the best sure choice; on updates that differ.
+    """Sentences on the cheapest and the fastest choice within the limits, each with choices that may be as
+    good and the best sure choice; and on updates of different size.
     """
     if listed and listed[0].option.data_within_limits is not None:
         yield Sentence(most_line(listed))

@@ -188,9 +188,7 @@ def _pandas() -> Any:
 
 
 def _shown(answer: Result) -> list[str] | None:
-    """The columns of an answer's DataFrame, with times at the percentile of the question; None: not
-    limited.
-    """
+    """The columns of an answer's DataFrame, with times at the percentile of the question; None: all."""
     names: str | None = of_class(SHOWN, answer)
     asked = getattr(answer, "asked", None)
     at = getattr(asked, "percentile", None)

@@ -1,4 +1,4 @@
-"""The command that answers for one row of a comparison of trainings."""
+"""The command that asks for a single row of a comparison of trainings."""
 
 from __future__ import annotations
 

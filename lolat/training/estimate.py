@@ -89,7 +89,7 @@ MOVING_TERMS = ("pair_elements", "weights", "traffic", "inp", "acts")
 """Terms of a formula whose unit is a moved element; the first that a device has is the time of an
 element."""
 NEAR_BATCH, NEAR_SPREAD = 4.0, 0.09
-"""Two batch sizes of a network whose ratio is at most NEAR_BATCH have log errors whose difference has the
+"""The log errors of a network at two batch sizes, whose ratio is at most NEAR_BATCH, differ with the
 standard deviation NEAR_SPREAD: 21 pairs on an H100 in half precision differ by 0.07 at the median, by 0.15
 at 90 % (inference; benchmarks/h100/networks.csv)."""
 MACS_PER_ELEMENT = 10.0

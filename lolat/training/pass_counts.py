@@ -121,8 +121,8 @@ def flops(graph: Graph) -> np.ndarray:
 def backward_rows(graph: Graph, rows: np.ndarray) -> np.ndarray:
     """(operations, PASS_TERMS) counts of the backward pass; `rows`: the counts of the forward pass.
 
-    The counts are those of the forward pass times `shares`; the fitted coefficients make up for the
-    difference. Only gradients of trained kernels are written.
+    The counts are those of the forward pass times the share of the backward pass that runs (`shares`);
+    backward coefficients are fitted to such counts. Only gradients of trained kernels are written.
     """
     found = rows * shares(graph)[0][:, None]
     own = [_COLUMN[term] for term in OF_KERNELS]
