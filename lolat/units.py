@@ -10,8 +10,9 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Number
 from string import ascii_letters
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 GIB = 2**30
 MONTH_HOURS = 730.0
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -266,9 +267,9 @@ def byte_size(size: float) -> str:
     return f"{size:.0f} B"
 
 
-def by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Text -> the names that have it; `pairs`: (name, text)."""
-    found: dict[str, list[str]] = {}
+def by_text(pairs: Iterable[tuple[T, str]]) -> dict[str, list[T]]:
+    """Text -> the names, or other things, that have it; `pairs`: (name, text)."""
+    found: dict[str, list[T]] = {}
     for name, text in pairs:
         found.setdefault(text, []).append(name)
     return found

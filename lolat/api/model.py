@@ -234,8 +234,8 @@ class Model(Device):
         from lolat.hardware.hardware import Hardware
         from lolat.hardware.prices import no_price
         from lolat.hardware.rental import given_list, rental_of
+        from lolat.llm.answering import answer
         from lolat.llm.names import find_decoder
-        from lolat.llm.sizing import answer
 
         if self.asked != RunAs():
             raise InputError(

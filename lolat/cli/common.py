@@ -61,6 +61,11 @@ def answer(result: Any, lines: Iterable[Part]) -> None:
         by_class = {place.partition(":")[2]: kind for kind, place in kinds.items()}
         say_json(by_class.get(type(result).__name__, next(iter(kinds))), plain_data(result))
         return
+    show(lines)
+
+
+def show(lines: Iterable[Part]) -> None:
+    """Print lines and tables."""
     for part in lines:
         for line in [part] if isinstance(part, str) else part.lines():
             click.echo(line)

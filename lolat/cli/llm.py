@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import click
 
 from lolat.cli import common
-from lolat.cli.main import KIND
-from lolat.errors import LolatError, ModelFileError
+from lolat.cli.main import JSON, KIND
+from lolat.errors import AnswerIsNo, LolatError, ModelFileError
 from lolat.llm.question import ServingQuestion
 from lolat.units import plural
 
@@ -31,9 +32,10 @@ def llm(model: str, config: str, **question: object) -> None:
     qwen3-32b or Qwen/Qwen3-32B-AWQ, or its published config.json (the file or its folder). For several,
     use commas, or all as GPU: the answer has the best row of each.
 
-    Limits are --max-tpot-ms, --max-ttft-ms and --gpus. Of the rows that keep them, the best has the
-    cheapest output tokens, or without a price the most tokens per second and GPU. Under a --request-rate
-    each row has the fewest GPUs that keep the limits. With --sure the ends of the intervals must keep them,
+    Limits are --max-tpot-ms, --max-ttft-ms, --max-latency-ms and --gpus. Of the rows that keep them,
+    the best has the cheapest output tokens, or without a price the most tokens per second and GPU; a
+    row that surely keeps them is preferred if it costs at most 5 % more. Under a --request-rate each
+    row has the fewest GPUs that keep the limits. With --sure the ends of the intervals must keep them,
     not just the predicted times. Exit code 3 if no row keeps the limits, or the model fits on no GPU.
 
     docs/reference/tables.md explains the columns.
@@ -54,18 +56,39 @@ def llm(model: str, config: str, **question: object) -> None:
             if is_decoder(model) and serving_models(config):
                 meant = f"; did you mean {config} {model}?"
         raise error.reworded(f"{error.message}{meant}") from None
-    if len(models) > 1 or len(configs) > 1 or left_out or "," in str(question["dtype"]):
-        click.get_current_context().meta[KIND] = "llms"
-        several = compare({n: m.llm for n, m in models.items()}, config, left_out, **question)
-        told = several.warnings_of(several.leading)
-        rest = len(several.warnings) - len(told)
-        others = "on devices that are neither cheapest nor fastest: --json, or ask about one alone"
-        common.warn([*told, *[f"{plural(rest, 'remark')} {others}"] * (rest > 0)])
-        common.answer(several, compared_lines(several))
-        return
-    (one,) = models.values()
-    answer = one.llm(configs[0], **question)  # type: ignore[arg-type]
-    if answer.chosen.tpot_ms is None:
-        raise no_room(answer)
-    common.warn(answer.warnings)
-    common.answer(answer, llm_lines(answer))
+    with _refusals_shown():
+        if len(models) > 1 or len(configs) > 1 or left_out or "," in str(question["dtype"]):
+            click.get_current_context().meta[KIND] = "llms"
+            several = compare({n: m.llm for n, m in models.items()}, config, left_out, **question)
+            told = several.warnings_of(several.leading)
+            rest = len(several.warnings) - len(told)
+            others = (
+                "on devices that are neither cheapest nor fastest: --json, or ask about one alone"
+            )
+            common.warn([*told, *[f"{plural(rest, 'remark')} {others}"] * (rest > 0)])
+            return common.answer(several, compared_lines(several))
+        (one,) = models.values()
+        answer = one.llm(configs[0], **question)  # type: ignore[arg-type]
+        if answer.chosen.tpot_ms is None:
+            raise no_room(answer)
+        common.warn(answer.warnings)
+        common.answer(answer, llm_lines(answer))
+    return None
+
+
+@contextmanager
+def _refusals_shown() -> Iterator[None]:
+    """Prints the rows that help if no row keeps the limits; the error then names the limits alone."""
+    from lolat.llm.refusal import refusals_of
+    from lolat.report.llm_refusal import error_words, refusal_lines, refused_words
+
+    try:
+        yield
+    except AnswerIsNo as no:
+        if not (refusals := refusals_of(no)):
+            raise
+        is_json = click.get_current_context().meta.get(JSON)
+        if not is_json:
+            common.show(refusal_lines(refusals))
+        words = (error_words if is_json else refused_words)(refusals)
+        raise no.reworded(words) from None

@@ -17,7 +17,7 @@ _ON = (
     "MODEL (an argument: one device)",
     "GPU (an argument, as in `lolat llm a100,h100 NETWORK` or `lolat prices h100`)",
 )
-_LATENCY = ("--max-ms", "--max-ttft-ms (to the first token) and --max-tpot-ms (per output token)")
+_LATENCY = ("--max-ms", "--max-latency-ms")
 MEANT: dict[str, tuple[str, ...]] = {
     "gpus": ("--replicas", "--tensor-parallel", *_ON), "num-gpus": ("--replicas", "--tensor-parallel"),
     "world-size": ("--replicas",), "tp": ("--tensor-parallel",), "amp": ("--precision amp",),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lolat.errors import InputError, arg
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from lolat.device.prediction import Prediction
 
 
+T = TypeVar("T")
 NO_PRICE = "no price"
 VERDICTS = ("yes", "likely", "unlikely", NO_PRICE, "not known", "no")
 """The verdicts on a limit, the best first."""
@@ -33,6 +35,30 @@ def within_limit(
     if sure or low > limit:
         return "no"
     return "likely" if time <= limit else "unlikely"
+
+
+LITTLE = 1.05
+"""A choice that surely keeps the limits replaces a likely one whose price or time is at most this factor
+better.
+"""
+
+
+def best_or_sure(
+    options: Sequence[T],
+    worth: Callable[[T], Any],
+    is_sure: Callable[[T], bool],
+    amount: Callable[[T], float],
+) -> T | None:
+    """The best of options that keep limits; the best one that surely does, if its price or time, the
+    `amount`, is little more. None without options.
+
+    `worth`: the key of the order.
+    """
+    best = min(options, key=worth, default=None)
+    sure = min((one for one in options if is_sure(one)), key=worth, default=None)
+    if best is None or sure is None or amount(sure) > LITTLE * amount(best):
+        return best
+    return sure
 
 
 class Timed(Protocol):

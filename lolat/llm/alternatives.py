@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from lolat.errors import InputError
-from lolat.llm.answer import ServingConfig, best_of
+from lolat.llm.answer import ServingConfig
 from lolat.llm.decoder import DTYPES
 from lolat.llm.load import Load
+from lolat.llm.ranking import best_of
 from lolat.llm.remarks import published_fp8
 from lolat.llm.steps import deployments_of
 
@@ -109,17 +110,26 @@ def in_other_dtypes(
                 one  # fp8 may become fp8_block: a type twice
             )
     by_price = (
-        sorted(rows.values(), key=lambda row: (row.request_rate or 0.0, _cost(row), row.dtype))
+        sorted(rows.values(), key=lambda row: (row.request_rate or 0.0, _cost(row), row.tpot_ms))
         for rows in found
     )
     return OtherDtypes(*map(tuple, by_price))
 
 
-def enough_in_other_dtype(sizing: Sizing) -> ServingConfig | None:
-    """The best row in another data type of the weights that keeps the limits; None if there is none."""
-    load, asked = sizing.asked.loads()[0], sizing.asked
-    rows = _in_each_dtype(sizing, lambda each: _cheapest(each, load, None))
-    return best_of([row for row in rows if row], asked)
+def enough_in_other_dtypes(sizing: Sizing) -> tuple[ServingConfig, ...]:
+    """The best row in each other data type of the weights within the limits; without limits that with the
+    fewest GPUs.
+    """
+    loads, asked = sizing.asked.loads(), sizing.asked
+
+    def best(each: list[Sizing]) -> ServingConfig | None:
+        if asked.has_limits:
+            return _cheapest(each, loads[0], None)
+        rows = (one.best_row(load, one.affordable(None)) for one in each for load in loads)
+        served = [row for row in rows if row.tpot_ms and row.is_good]
+        return min(served, key=lambda row: (row.gpus, -row.load), default=None)
+
+    return tuple(filter(None, _in_each_dtype(sizing, best)))
 
 
 def _in_each_dtype(sizing: Sizing, ask: Callable[[list[Sizing]], T]) -> Iterator[T]:

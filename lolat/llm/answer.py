@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lolat.device.intervals import normal_quantile
 from lolat.device.limits import VERDICTS
@@ -15,6 +15,9 @@ from lolat.llm.question import ServingQuestion
 from lolat.llm.row_parts import Excess, LimitedValue, Split, Time, TokenTimes
 from lolat.parameters import MOST_GPUS
 from lolat.units import between, digits, dollars, milliseconds, percent, plain, plural
+
+if TYPE_CHECKING:
+    from lolat.llm.refusal import Ways
 
 BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
              "prompts", "waiting")  # fmt: skip
@@ -27,7 +30,8 @@ JUST = 1.0005
 """A time over its limit by less than this factor is "just over" it, not "0.0 % over"."""
 IDLE = 0.15
 """Replicas are nearly idle if their utilization is below this fraction."""
-LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "percentile", "sure")
+LIMITS = ("coverage", "max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "max_latency_ms", "percentile",
+          "sure")  # fmt: skip
 """Arguments of the question that the JSON of an answer repeats."""
 HEADROOM = ("headroom_rate", "headroom")
 """Attributes of the chosen row that the JSON of an answer has."""
@@ -62,10 +66,10 @@ class ServingConfig(Result):
     a sixteenth of the rate. `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a
     million output tokens and their prompts; `dollars_per_month`: US$ for 730 hours. `rented`: the machines
     that cost `dollars_per_hour`; `rented_gpus`: all of their GPUs. `within`: True if it fits and keeps the
-    limits. `verdicts`: a verdict on each limit, "ttft" and "tpot": "yes" if the whole interval keeps it,
-    "likely" if the predicted time keeps it, "unlikely" if only a part of the interval keeps it, else "no".
-    No verdict is better than the verdict on the rate; with `sure` each is "yes" or "no". `verdict`: the
-    worst of these and of the verdict on the rate; "no" if the row does not fit; None without limits.
+    limits. `verdicts`: a verdict on each limit, "ttft", "tpot" and "e2e": "yes" if the whole interval keeps
+    it, "likely" if the predicted time keeps it, "unlikely" if only a part of the interval keeps it, else
+    "no". No verdict is better than the verdict on the rate; with `sure` each is "yes" or "no". `verdict`:
+    the worst of these and of the verdict on the rate; "no" if the row does not fit; None without limits.
     `chance`: the probability that the least sure limit is kept, rounded to 0.05; None without a `verdict`.
     `in_domain`: True if such loads were served and their operations timed; `extrapolated`: the reasons if
     it is False, in words.
@@ -159,6 +163,12 @@ class ServingConfig(Result):
             *(Time(self.time(n, percentile) or 0.0, both) for n, both in closed.items())
         )
 
+    def whole_request(self, percentile: int | None) -> Time:
+        """The time of a whole request at a percentile; None: the mean."""
+        name = "e2e" if percentile is None else f"e2e_p{percentile}"
+        ends = (self.intervals_ms or {}).get(name)
+        return Time(self.time("e2e", percentile) or 0.0, ends and (ends[0], ends[1] or math.inf))
+
     def off(self, asked: ServingQuestion) -> float:
         """The logarithm of the largest ratio of a time, or of the rate, to its limit; infinite if the row
         cannot serve its load or has more GPUs than allowed.
@@ -181,7 +191,9 @@ class ServingConfig(Result):
         The limit of the rate is `drained_rate`; its interval follows from `largest_rate_interval`.
         """
         token, first = self.token_times(asked.percentile)
-        times = ("tpot", token, asked.max_tpot_ms), ("ttft", first, asked.max_ttft_ms)
+        whole = self.whole_request(asked.percentile)
+        times = (("tpot", token, asked.max_tpot_ms), ("ttft", first, asked.max_ttft_ms),
+                 ("e2e", whole, asked.max_latency_ms))  # fmt: skip
         found = [
             LimitedValue(name, *time, limit) for name, time, limit in times if limit and time.ms
         ]
@@ -193,7 +205,7 @@ class ServingConfig(Result):
 
     def excesses(self, asked: ServingQuestion) -> list[Excess]:
         """The ratio of each time with a limit to its limit; with `sure` the ratio of its upper end."""
-        of = {"tpot": "a token", "ttft": "to the first token"}
+        of = {"tpot": "a token", "ttft": "to the first token", "e2e": "a request"}
         found = list[Excess]()
         for name, value, ends, limit in self._limited(asked):
             most = value if asked.sure is None else ends[1] if ends else math.inf
@@ -327,7 +339,7 @@ class ServingConfig(Result):
     def may_pile_up(self) -> bool:
         """True if the times surely keep the limits, but requests may pile up at this rate."""
         piles = (self.ttft_interval_ms or (0.0, 0.0))[1] is None
-        times = {v for n, v in (self.verdicts or {}).items() if n != "ttft" or not piles}
+        times = {v for n, v in (self.verdicts or {}).items() if n == "tpot" or not piles}
         is_kept = self.fits and not self.saturated and times <= {"yes"}
         return self.within is False and is_kept and self.request_rate is not None
 
@@ -386,7 +398,7 @@ class ServingConfig(Result):
         parts, more, told = (cells.pop(n) or {} for n in ("breakdown", "intervals_ms", "verdicts"))
         cells |= {f"{name}_ms": ms for name, ms in (cells.pop("percentiles_ms") or {}).items()}
         cells["extrapolated"] = "; ".join(cells["extrapolated"])
-        cells |= {f"{name}_verdict": told.get(name) for name in ("tpot", "ttft")}
+        cells |= {f"{name}_verdict": told.get(name) for name in ("tpot", "ttft", "e2e")}
         ends = {name: cells.pop(f"{name}_interval_ms") for name in ("tpot", "ttft")}
         for name, both in (ends | more).items():
             low, high = both or (None, None)
@@ -399,20 +411,20 @@ class ServingAnswer(Result):
     """The answer of `Model.llm`: a row for each configuration, and the best one.
 
     `device`, `profile`, `framework`, `gpu`: as in its rows. `name`: the device; in a comparison of several
-    models or data types a name such as "qwen3-8b on h100-vllm". `parameters`: the number of parameters of
-    the language model; `active`: the number that a token uses. `asked`: the question, whose limits,
-    `percentile`, `sure` and `coverage` are keys in JSON. `best`: the index of the row with the cheapest
-    output tokens within the limits; None if no row keeps them. `bests`: the indices of the best row of each
-    load. `chosen`: the best row; the first row if no row keeps the limits. `near`: rows that miss the
-    limits by less than the error, and cost less than the best row of their rate or, without prices, have
-    fewer GPUs. `surer`: for each best row whose intervals reach over the limits, the cheapest row of its
-    load whose intervals do not. `other_dtypes`: rows with weights of another data type (another checkpoint)
-    that keep the limits and cost at least a tenth less than the best row of their rate: the best of each
-    type, the cheapest first; `surer_other_dtypes`: the same for rows that surely keep the limits, compared
-    with `surer`; `surer_at_price`: rows that cost as much as the best row of their rate, or up to a tenth
-    less, and keep the limits more surely. `price_list`: the name of the price list, with its assumptions.
-    `needs`: the GPUs that hold a language model that does not fit, in words. `largest_machine`: the most
-    GPUs of one machine in `prices`.
+    models a name such as "qwen3-8b on h100-vllm", of several data types "h100-vllm in fp8". `parameters`:
+    the number of parameters of the language model; `active`: the number that a token uses. `asked`: the
+    question, whose limits, `percentile`, `sure` and `coverage` are keys in JSON. `best`: the index of the
+    row with the cheapest output tokens within the limits; None if no row keeps them. `bests`: the indices
+    of the best row of each load. `chosen`: the best row; the first row if no row keeps the limits. `near`:
+    rows that miss the limits by less than the error, and cost less than the best row of their rate or,
+    without prices, have fewer GPUs. `surer`: for each best row whose intervals reach over the limits, the
+    cheapest row of its load whose intervals do not. `other_dtypes`: rows with weights of another data type
+    (another checkpoint) that keep the limits and cost at least a tenth less than the best row of their
+    rate: the best of each type, the cheapest first; `surer_other_dtypes`: the same for rows that surely
+    keep the limits, compared with `surer`; `surer_at_price`: rows that cost as much as the best row of
+    their rate, or up to a tenth less, and keep the limits more surely. `price_list`: the name of the price
+    list, with its assumptions. `needs`: the GPUs that hold a language model that does not fit, in words.
+    `largest_machine`: the most GPUs of one machine in `prices`.
     """
 
     model: str
@@ -439,6 +451,8 @@ class ServingAnswer(Result):
         default=None, repr=False, compare=False
     )
     """A function that returns the warnings on one of the rows."""
+    find_ways: Callable[[], Ways] | None = field(default=None, repr=False, compare=False)
+    """Find the rows that keep the limits, if none of the answer does."""
     profile: str = ""
     gpu: str = ""
     name: str = ""
@@ -476,33 +490,3 @@ def requests_words(load: float, is_rate: bool) -> str:
     if is_rate:
         return f"{load:g} request{'s' * (load != 1)}/s"
     return plural(int(load), "concurrent request")
-
-
-def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingConfig | None:
-    """The best of the rows, by `rank`."""
-    return min(rows, key=lambda row: rank(row, asked), default=None)
-
-
-def rank(
-    row: ServingConfig, asked: ServingQuestion, is_rate_unchecked: bool = False
-) -> tuple[Any, ...]:
-    """A sort key: the row with the cheapest tokens comes first; without prices, the row with the most
-    tokens/s for each GPU.
-
-    Ties are decided in this order: a framework that was compared at rates, limits that are surely kept, the
-    highest chance to keep the limits, a timed load and timed operations, the highest rate that keeps the
-    limits, the shortest times, the fewest GPUs.
-    """
-    dollars = row.dollars_per_million or None  # price 0 counts as no price
-    cost = -(row.tokens_per_s_gpu or 0.0) if dollars is None else dollars
-    return (
-        dollars is None,
-        float(f"{cost:.9g}"),  # rounded, so that equal prices are equal
-        is_rate_unchecked,
-        not row.is_sure(asked),
-        -row.least_sure(asked)[0],
-        row.in_domain is False,
-        -(row.headroom_rate or 0.0),
-        [time.ms for time in row.token_times(asked.percentile)],
-        row.gpus,
-    )

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from lolat.device.limits import best_or_sure
 from lolat.device.question import ask_each, no_device
 from lolat.errors import AnswerIsNo, InputError
 from lolat.hardware.rental import given_list
 from lolat.io import results
 from lolat.io.results import Result
-from lolat.llm.answer import LIMITS, ServingAnswer, ServingConfig, best_of, rank, requests_words
+from lolat.llm.answer import LIMITS, ServingAnswer, ServingConfig, requests_words
 from lolat.llm.names import find_decoders
 from lolat.llm.question import ServingQuestion
+from lolat.llm.ranking import best_of, cost_of, rank
 from lolat.llm.refusal import Refusal, no_room, refusal_of
 from lolat.llm.remarks import links_words
 from lolat.parameters import check_names
@@ -36,13 +38,13 @@ class ComparedModels(Result):
 
     `answers`: a `ServingAnswer` of each device that keeps the limits, with its best row as `chosen`. If
     there are several language models or data types, there is an answer for each of them on each device, and
-    its `name`, such as "qwen3-8b in fp8 on h100-vllm", stands for the device. `cheapest`: the device with
-    the lowest price of a million tokens, None without prices. `fastest`: the device with the shortest time
-    per output token, at the percentile asked for. For several loads these three belong to the largest load
-    that the most devices serve. `by_load`: the best row of each device under each load. `words` describes
-    every load. `left_out`: reasons why other devices have no answer, by device, the nearest to the limits
-    first. `surer`, `near`, `other_dtypes`, `price_lists`: these fields of the answers, by device.
-    `warnings`: remarks on the rows.
+    its `name`, such as "qwen3-8b on h100-vllm" or "h100-vllm in fp8", stands for the device. `cheapest`:
+    the device with the lowest price of a million tokens, None without prices. `fastest`: the device with
+    the shortest time per output token, at the percentile asked for. For several loads these three belong to
+    the largest load that the most devices serve. `by_load`: the best row of each device under each load.
+    `words` describes every load. `left_out`: reasons why other devices have no answer, by device, the
+    nearest to the limits first. `surer`, `near`, `other_dtypes`, `price_lists`: these fields of the
+    answers, by device. `warnings`: remarks on the rows.
 
     The limits, `percentile`, `sure` and `coverage` of the question are keys in JSON.
     """
@@ -93,25 +95,25 @@ class ComparedModels(Result):
         return {n: row for n, row in rows.items() if row.dollars_per_million is not None}
 
     def leaders(self, rows: Mapping[str, ServingConfig]) -> dict[str, str | None]:
-        """{"cheapest": device, "fastest": device} of rows under one load; None if no price is known, or
-        there is no row.
-        """
-        unchecked = {n: of.is_rate_unchecked for n, of in self.full.items()}
-        usd = {n: rank(row, self.asked, unchecked[n]) for n, row in self.priced(rows).items()}
-        ms = {n: row.time("tpot", self.asked.percentile) or math.inf for n, row in rows.items()}
-        cheapest, fastest = (min(of, key=of.__getitem__, default=None) for of in (usd, ms))
-        return {"cheapest": cheapest, "fastest": fastest}
+        """The cheapest and the fastest device of rows under one load; None if there is none."""
+        priced, at = self.priced(rows), self.asked.percentile
+        cheapest = best_or_sure(
+            [*priced], lambda name: self.order(name, priced[name]),
+            lambda name: priced[name].is_sure(self.asked), lambda name: cost_of(priced[name]),
+        )  # fmt: skip
+        ms = {n: row.time("tpot", at) or math.inf for n, row in rows.items()}
+        return {"cheapest": cheapest, "fastest": min(ms, key=ms.__getitem__, default=None)}
+
+    def order(self, name: str, row: ServingConfig) -> tuple[Any, ...]:
+        """A sort key of a device's row: see `rank`."""
+        return rank(row, self.asked, self.full[name].is_rate_unchecked)
 
     def least_a_month(self, priced: Mapping[str, ServingConfig]) -> str:
-        """The device with the lowest price a month; if several have it, the surest, then the fastest."""
-
-        def worth(name: str) -> tuple[Any, ...]:
-            row = priced[name]
-            times = [time.ms for time in row.token_times(self.asked.percentile)]
-            unchecked = self.full[name].is_rate_unchecked
-            return row.dollars_per_hour or 0.0, unchecked, not row.is_sure(self.asked), times
-
-        return min(priced, key=worth)
+        """The device with the lowest price a month; `rank` decides among equal ones."""
+        return min(
+            priced,
+            key=lambda name: (priced[name].dollars_per_hour, self.order(name, priced[name])[1:]),
+        )
 
     def sure_rows(self, rows: Mapping[str, ServingConfig]) -> dict[str, ServingConfig]:
         """The rows of one load whose whole intervals keep the limits, by device; includes `surer` rows."""
@@ -199,27 +201,25 @@ class ComparedModels(Result):
 
 
 def _none_within(
-    skipped: Mapping[str, str],
-    noes: Mapping[str, AnswerIsNo],
-    links: Sequence[str],
-    made: ComparedModels,
-) -> AnswerIsNo:
+    skipped: Mapping[str, str], refusals: Mapping[str, Refusal], noes: Mapping[str, AnswerIsNo],
+    links: Sequence[str], made: ComparedModels,
+) -> AnswerIsNo:  # fmt: skip
     """The error if no device keeps the limits; the device nearest to them comes first."""
     first, *others = skipped
+    sorted_ones = {name: refusals[name] for name in skipped if name in refusals}
     if skipped.keys() == noes.keys() and all(map(_is_hopeless, noes.values())):
         further = f"{plural(len(others), 'device')} further off: --json has why"
         if len(others) < MOST_TOLD:
             further = f"further off: {', '.join(others)}"
         nearest = f"{first} is nearest ({further})" if others else f"{first} is nearest"
-        return AnswerIsNo(f"no device can answer; {nearest}: {noes[first].message}", made.to_dict())
+        words = f"no device can answer; {nearest}: {noes[first].message}"
+        return AnswerIsNo(words, made.to_dict(), refusals=sorted_ones)
     shown = dict([*skipped.items()][:MOST_TOLD])
     more, reason = len(skipped) - len(shown), no_device(shown).message
     more_words = f"; {plural(more, 'device')} further off: --json has why" if more > 0 else ""
-    refusal = refusal_of(noes[first]) if first in noes else None
-    hint = refusal.hint if refusal else ""
-    return AnswerIsNo(
-        "; ".join(filter(None, [f"{reason}{more_words}", *links, hint])), made.to_dict()
-    )
+    hint = refusals[first].hint if first in refusals else ""
+    words = "; ".join(filter(None, [f"{reason}{more_words}", *links, hint]))
+    return AnswerIsNo(words, made.to_dict(), refusals=sorted_ones)
 
 
 def _is_hopeless(no: AnswerIsNo) -> bool:
@@ -264,8 +264,9 @@ def compare(
             raise InputError(error.message, code=error.code, of_device=True, **error.data) from None
         return answer
 
-    def far(name: str) -> float:
-        return refusals[name].off if name in refusals else math.inf
+    def far(name: str) -> tuple[float, float]:
+        one = refusals.get(name)
+        return (one.off, -(one.near.requests_per_s or 0.0)) if one else (math.inf, 0.0)
 
     found = ask_each({name: name for name in asks}, ask, skipped)
     refusals = {n: refusal for n, no in noes.items() if (refusal := refusal_of(no))}
@@ -282,7 +283,7 @@ def compare(
         return made
     if not noes:
         raise no_device(skipped or made.left_out)
-    raise _none_within(skipped, noes, links, made)
+    raise _none_within(skipped, refusals, noes, links, made)
 
 
 def _briefly(made: ComparedModels, refusals: Mapping[str, Refusal]) -> dict[str, str]:
@@ -304,16 +305,13 @@ def _asks(
     devices: Mapping[str, Callable[..., ServingAnswer]], config: Any, types: Sequence[str],
     question: Mapping[str, Any],
 ) -> dict[str, Callable[[], ServingAnswer]]:  # fmt: skip
-    """A call for each language model in each data type on each device, by its name in the comparison."""
-    choices = {
-        f"{model} in {dtype}" if len(types) > 1 else model: (decoder, dtype)
-        for model, decoder in find_decoders(config).items()
-        for dtype in types
-    }
+    """The question about each language model in each data type on each device, by its name."""
+    decoders = find_decoders(config)
     return {
-        f"{choice} on {name}" if len(choices) > 1 else name:
+        (f"{model} on {name}" if len(decoders) > 1 else name) + f" in {dtype}" * (len(types) > 1):
             partial(of_device, decoder, **{**question, "dtype": dtype})
-        for choice, (decoder, dtype) in choices.items()
+        for model, decoder in decoders.items()
+        for dtype in types
         for name, of_device in devices.items()
     }  # fmt: skip
 

@@ -49,8 +49,8 @@ class ServingQuestion:
     """A question about serving; the answer has a row for each combination of a load and a tensor parallel.
 
     The loads are `concurrency` (requests at any time) or `request_rate` (requests a second); without both
-    USUAL_LOADS. The best row keeps the limits `max_tpot_ms`, `max_ttft_ms`, `gpus`. InputError for a number
-    out of its range, and if the file `arrivals` does not exist.
+    USUAL_LOADS. The best row keeps the limits `max_tpot_ms`, `max_ttft_ms`, `max_latency_ms`, `gpus`.
+    InputError for a number out of its range, and if the file `arrivals` does not exist.
     """
 
     # fmt: off
@@ -107,6 +107,9 @@ class ServingQuestion:
         is_open=True, metavar="N")
     max_ttft_ms: float | None = declared(
         None, "The longest time to the first token.", 0, is_open=True, metavar="MS")
+    max_latency_ms: float | None = declared(
+        None, "The longest time of a whole request, from its arrival to its last token.", 0, is_open=True,
+        metavar="MS")
     percentile: int | None = declared(
         None, "Show this percentile over requests, from 1 to 99, and judge limits by it; means if not "
         "given. A request's time per token is the mean of its tokens (TPOT of vLLM, not ITL).",
@@ -174,8 +177,8 @@ class ServingQuestion:
             (bool(self.draft_tokens) != (self.accepted is not None), "draft_tokens", " and "
              f"{arg('accepted')}: the tokens that a step drafts, and the probability from 0 to 1 that one "
              "is accepted; expected both"),
-            (self.sure and not (self.max_tpot_ms or self.max_ttft_ms), "sure", ": the certainty of "
-             f"limits; expected {arg('max_tpot_ms')} or {arg('max_ttft_ms')} too"),
+            (self.sure and not self.has_time_limits, "sure", ": the certainty of limits; expected "
+             f"{arg('max_tpot_ms')}, {arg('max_ttft_ms')} or {arg('max_latency_ms')} too"),
         ):  # fmt: skip
             if wrong:
                 raise InputError(f"{arg(argument)}{words}", code=argument_code(argument))
@@ -211,7 +214,12 @@ class ServingQuestion:
     @property
     def has_limits(self) -> bool:
         """True if the question asks for the best row within limits."""
-        return (self.max_tpot_ms, self.max_ttft_ms, self.gpus) != (None, None, None)
+        return self.has_time_limits or self.gpus is not None
+
+    @property
+    def has_time_limits(self) -> bool:
+        """True if a time has a limit."""
+        return (self.max_tpot_ms, self.max_ttft_ms, self.max_latency_ms) != (None, None, None)
 
     def limits(self, section: ServingSection) -> BatchLimits:
         """The limits of a step; InputError if the framework would refuse them."""

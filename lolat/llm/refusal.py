@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 from lolat.errors import AnswerIsNo, arg
+from lolat.llm.ranking import best_of
 from lolat.llm.remarks import links_words
 from lolat.parameters import MOST_GPUS
 from lolat.units import dollars, milliseconds, plain, plural
@@ -22,27 +24,47 @@ FAR = math.log(30.0)
 SPLIT, NO_ROOM, SHORTAGE, UNSURE, SLOW = "split", "no-room", "shortage", "unsure", "too-slow"
 
 
+class Ways(NamedTuple):
+    """The row with the fewest GPUs that keeps the limits, None without one, and those that do with weights
+    of other data types, of each type the best.
+    """
+
+    enough: ServingConfig | None
+    in_other_dtypes: tuple[ServingConfig, ...]
+
+
 @dataclass(frozen=True)
 class Refusal:
     """The reason why no row of an answer keeps the limits of its question; describes `near`, the nearest
     row.
 
     `code`: SPLIT (a replica takes more GPUs than were asked for), NO_ROOM (the language model does not
-    fit), SHORTAGE (too few requests are served), UNSURE (the limits are not surely kept) or SLOW. `enough`:
-    the best row that keeps the limits on more GPUs; `in_other_dtype`: the best row that keeps them with
-    weights of another data type; None if there is no such row. `slow_host`, `shares`: see `slower_links`;
-    `copies`: see `own_copies`.
+    fit), SHORTAGE (too few requests are served), UNSURE (the limits are not surely kept) or SLOW.
+    `slow_host`, `shares`: see `slower_links`; `copies`: see `own_copies`.
     """
 
     code: str
     made: ServingAnswer
     asked: ServingQuestion
     near: ServingConfig
-    enough: ServingConfig | None
-    in_other_dtype: ServingConfig | None
     slow_host: str = ""
     shares: str = ""
     copies: str = ""
+
+    @cached_property
+    def ways(self) -> Ways:
+        """The rows that keep the limits."""
+        return self.made.find_ways() if self.made.find_ways else Ways(None, ())
+
+    @property
+    def enough(self) -> ServingConfig | None:
+        """The row with the fewest GPUs that keeps the limits."""
+        return self.ways.enough
+
+    @property
+    def in_other_dtype(self) -> ServingConfig | None:
+        """The best row that keeps the limits with weights of another data type."""
+        return best_of(self.ways.in_other_dtypes, self.asked)
 
     @property
     def is_hopeless(self) -> bool:
@@ -73,6 +95,7 @@ class Refusal:
         asked = self.asked
         limits = {
             "ttft": asked.max_ttft_ms,
+            "e2e": asked.max_latency_ms,
             "tpot": None if asked.min_tokens_per_s else asked.max_tpot_ms,
         }
         if not FAR < self.off < math.inf:
@@ -84,27 +107,40 @@ class Refusal:
     @property
     def message(self) -> str:
         """The whole message: the limits, the nearest row, the remedies, the remarks."""
-        made, near, asked = self.made, self.near, self.asked
-        name = f"{plain(made.model)} on {plain(made.gpu)}"
+        made, near = self.made, self.near
         told = [self.hint, links_words(self.slow_host, self.shares), self.copies]
         if near.tpot_ms is None:  # however many replicas
+            return "; ".join(
+                filter(None, [f"{self.refused}; {made.warnings[0]}{self._with_type}", *told])
+            )
+        nearest = f"nearest: {self._reason(with_times=True)}{self._helps}{self._with_type}"
+        return "; ".join(filter(None, [self.refused, nearest, *told]))
+
+    @property
+    def refused(self) -> str:
+        """The limits that no row keeps, with the language model and the GPU."""
+        made, asked = self.made, self.asked
+        name = f"{plain(made.model)} on {plain(made.gpu)}"
+        if self.near.tpot_ms is None:
             most = max(row.gpus // row.replicas for row in made.served)
-            fit = f"{name} does not fit on {plural(most, 'GPU')} a replica; {made.warnings[0]}"
-            return "; ".join(filter(None, [fit + self._with_type, *told]))
+            return f"{name} does not fit on {plural(most, 'GPU')} a replica"
         most = max(row.gpus for row in made.served)
         most = max(most, MOST_GPUS * bool(asked.request_rate))
-        keeps = f"keeps {_limits_words(asked) or 'up with them'}"
+        up_to = f"no configuration of up to {plural(asked.gpus or most, 'GPU')}"
+        return f"{name}, {self.near.requests_words}: {up_to} {self.keeps}"
+
+    @property
+    def keeps(self) -> str:
+        """The limits behind what does not keep them, in words."""
         if self.code == SPLIT:
-            keeps = f"is asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
-        message = (
-            f"{name}, {near.requests_words}: no configuration of up to {plural(asked.gpus or most, 'GPU')} "
-            f"{keeps}; nearest: {self._reason(with_times=True)}{self._helps}{self._with_type}"
-        )
-        return "; ".join(filter(None, [message, *told]))
+            return f"is asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
+        return f"keeps {_limits_words(self.asked) or 'up with them'}"
 
     @property
     def short(self) -> str:
         """The reason in a list of devices, with remedies that are known to help."""
+        if not self.asked.has_limits:  # the reason says how many GPUs hold the language model
+            return self._reason()
         helps = f"{self._helps}{self._with_type}" if self.enough or self.in_other_dtype else ""
         return f"{self._reason()}{helps}"
 
@@ -171,12 +207,11 @@ class Refusal:
 
 
 def no_row(
-    made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str], copies: str,
-    enough: ServingConfig | None, in_other_dtype: ServingConfig | None,
-) -> AnswerIsNo:  # fmt: skip
-    """The error for limits that no row keeps; its `data` has the `Refusal`.
+    made: ServingAnswer, asked: ServingQuestion, links: tuple[str, str], copies: str
+) -> AnswerIsNo:
+    """The error for limits that no row keeps; its data has the `Refusal`.
 
-    `links`: from `slower_links`; `copies`: from `own_copies`; `enough`, `in_other_dtype`: see `Refusal`.
+    `links`, `copies`: of `slower_links` and `own_copies`.
     """
 
     def distance(row: ServingConfig) -> tuple[float, ...]:
@@ -192,7 +227,7 @@ def no_row(
         code = SHORTAGE
     else:
         code = SLOW if asked.sure is None else UNSURE
-    refusal = Refusal(code, made, asked, near, enough, in_other_dtype, *links, copies)
+    refusal = Refusal(code, made, asked, near, *links, copies)
     return AnswerIsNo(refusal.message, made.to_dict(), refusal=refusal)
 
 
@@ -202,8 +237,14 @@ def no_room(made: ServingAnswer) -> AnswerIsNo:
     words, code = near.words(made.asked.percentile), SHORTAGE
     if near.tpot_ms is None:
         words, code = f"{words}; {made.warnings[0]}", NO_ROOM
-    refusal = Refusal(code, made, made.asked, near, None, None)
+    refusal = Refusal(code, made, made.asked, near)
     return AnswerIsNo(words, made.to_dict(), code="no-room", refusal=refusal)
+
+
+def refusals_of(error: AnswerIsNo) -> dict[str, Refusal]:
+    """The `Refusal` of each device that an error is about, the nearest to the limits first."""
+    one = refusal_of(error)
+    return error.data.get("refusals", {one.made.name: one} if one else {})
 
 
 def refusal_of(error: AnswerIsNo) -> Refusal | None:
@@ -232,7 +273,8 @@ def _not_sure(near: ServingConfig, asked: ServingQuestion, times: str) -> str:
     if near.may_pile_up:
         return f"may be overloaded {times} ({near.over_words(asked)})"
     token, first = near.token_times(asked.percentile)
-    ends = (milliseconds(time.ends[1]) for time in (first, token) if time.ends)
+    whole = [near.whole_request(asked.percentile)] * bool(asked.max_latency_ms)
+    ends = (milliseconds(time.ends[1]) for time in (first, token, *whole) if time.ends)
     slow = "not surely fast enough" if near.keeps(replace(asked, sure=None)) else "too slow"
     return f"{slow} {times} (surely up to {' and '.join(ends)})"
 
@@ -263,5 +305,6 @@ def _limits_words(asked: ServingQuestion) -> str:
         token = f"{asked.min_tokens_per_s:g} tokens/s a request"
     first = f"{milliseconds(asked.max_ttft_ms)} to the first token" if asked.max_ttft_ms else ""
     sure = "" if asked.sure is None else ", surely"
-    both = " and ".join(filter(None, [first, token]))
+    whole = f"{milliseconds(asked.max_latency_ms)} a request" if asked.max_latency_ms else ""
+    both = " and ".join(filter(None, [first, token, whole]))
     return f"{both}{at}{sure}" if both else ""

@@ -218,10 +218,13 @@ def _types(sizing: Sizing, row: ServingConfig) -> dict[str, float]:
 
 
 def _fewer_gpus(sizing: Sizing, row: ServingConfig) -> Iterator[str]:
-    """Remark on data types in which fewer GPUs hold the load, if the question names no type."""
-    here = sizing.deployment
-    at_once = 1 if row.request_rate else math.ceil(row.concurrency / row.replicas)
-    is_least = not sizing.asked.dtype and here.gpus == _least(sizing, "", 1)
+    """Remark on data types in which fewer GPUs hold the load, if none was asked for; under a rate the
+    answer has rows in them.
+    """
+    here, at_once = sizing.deployment, math.ceil(row.concurrency / row.replicas)
+    is_least = (
+        not row.request_rate and not sizing.asked.dtype and here.gpus == _least(sizing, "", 1)
+    )
     if is_least and (fewer := _least_by_dtype(sizing, here.gpus, at_once)):
         words = ", ".join(f"{plural(n, 'GPU')} in {dtype}" for n, dtype in fewer.items())
         yield f"another checkpoint fits on fewer GPUs: {words}"
@@ -327,12 +330,17 @@ def _room(sizing: Sizing) -> str:
     )
 
 
+def needed_gpus(sizing: Sizing) -> int:
+    """The fewest GPUs that hold the model in the data type asked for; 0 for more than MOST_NAMED."""
+    least = _least(sizing, sizing.asked.dtype, 1)
+    return least * (least <= MOST_NAMED)
+
+
 def needed_words(sizing: Sizing) -> str:
     """Words on the fewest GPUs, up to MOST_NAMED, that hold the model, also in other data types."""
-    least = _least(sizing, sizing.asked.dtype, 1)
+    least = needed_gpus(sizing)
     every = _least_by_dtype(sizing, least or MOST_GPUS, 1)
     fewer = {n: dtype for n, dtype in every.items() if n <= MOST_NAMED}
-    least *= least <= MOST_NAMED
     words = [f"at least {plural(least, 'GPU')} (--tensor-parallel {least})"] if least else []
     words += [f"{n if least else plural(n, 'GPU')} in {dtype}" for n, dtype in fewer.items()]
     return "; ".join(words) or f"more than {MOST_NAMED} are needed"

@@ -4,40 +4,27 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lolat.arrays import np
 from lolat.device.intervals import normal_quantile
-from lolat.errors import AnswerIsNo
-from lolat.llm.alternatives import enough_in_other_dtype, in_other_dtypes, near_miss, surely_row
-from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
-from lolat.llm.decoder import Decoder
+from lolat.llm.answer import BREAKDOWN, ServingConfig
 from lolat.llm.domain import interval, tail
-from lolat.llm.gpu import CALIBRATED_AT, GPU, ServingSection
+from lolat.llm.gpu import CALIBRATED_AT, GPU
 from lolat.llm.load import Load, Trace
 from lolat.llm.question import PERCENTILES, ServingQuestion
+from lolat.llm.ranking import best_of
 from lolat.llm.rates import least_within, rate_at, step_of
-from lolat.llm.refusal import no_row
-from lolat.llm.remarks import (
-    links_words,
-    needed_words,
-    own_copies,
-    remarks_on,
-    replicas_left_out,
-    slower_links,
-)
-from lolat.llm.row_parts import RentedMachines, ServedNames, Split, rented_machines
+from lolat.llm.row_parts import RentedMachines, ServedNames, rented_machines
 from lolat.llm.scheduler import Event
 from lolat.llm.server import RequestTimes, Server
 from lolat.llm.steps import (
     STARTS,
     STEP_PARTS,
     Deployment,
-    deployments_of,
     each_ms,
     requests_that_fit,
 )
@@ -49,102 +36,8 @@ if TYPE_CHECKING:
 
 SLOWEST = 1.0 / 16.0
 """The search for a rate that surely keeps the limits goes down to this fraction of the row's rate."""
-MOST_REPLICATED = 64
-"""Most GPUs that are tried for concurrent requests if one node is not enough."""
 ENDS = LOWER, UPPER = 0, 1
 """The ends of an interval."""
-
-
-def answer(
-    section: ServingSection, device: str, decoder: Decoder, asked: ServingQuestion,
-    rental: Rental | None = None, remark: str = "", label: str = "", profile: str = "",
-) -> ServingAnswer:  # fmt: skip
-    """Answer a question about a decoder on a GPU. `remark`: a warning if nothing is rented; `label`: the
-    device's name in the question; `profile`: the profile's name.
-
-    InputError for an impossible question; AnswerIsNo if no row keeps the limits.
-    """
-    asked.check(decoder)
-    given, section = section, section.of(decoder.kind).usual
-    gpu, deployments = GPU(section), deployments_of(section, decoder, asked)
-    named = ServedNames(label or device, profile, section.framework, device)
-    sizings = {one.split: Sizing(gpu, device, one, asked, rental, named) for one in deployments}
-    rows = [row for one in sizings.values() for row in one.rows()]
-    rows.sort(key=lambda row: (row.load, row.split))
-    kept = {row.request_rate for row in rows if row.within}
-    never = [row for row in rows if row.request_rate in kept and row.is_hopeless]
-    rows = [row for row in rows if row not in never]
-    loads = dict[float, list[ServingConfig]]()
-    for row in rows:  # with one row a load, only the best load is to choose
-        load = row.concurrency if len(sizings) > 1 else 0.0
-        loads.setdefault(row.request_rate or load, []).append(row)
-    good = (best_of([r for r in some if r.is_good], asked) for some in loads.values())
-    bests = [rows.index(row) for row in good if row]
-    near, surer = list[ServingConfig](), list[ServingConfig]()
-    for n in bests if asked.has_limits else ():
-        surer += filter(None, [surely_row(sizings, rows, rows[n])])
-    if asked.has_limits and asked.request_rate:
-        for n in bests:
-            rows[n] = sizings[rows[n].split].with_headroom(rows[n])
-        surer = [sizings[row.split].with_headroom(row) for row in surer]
-        near += filter(None, (near_miss(sizings, rows, rows[n]) for n in bests))
-    here = sizings[rows[0].split]
-    others = in_other_dtypes(here, [rows[n] for n in bests if asked.has_limits], surer)
-    best = best_of([rows[n] for n in bests], asked)
-    row = best or max(rows, key=lambda row: row.tpot_ms is not None)
-    none = next((one for one in rows if not one.largest_concurrency), None)
-    missing = "" if rental else remark
-    made = ServingAnswer(
-        model=decoder.name, **named._asdict(), name=named.device,
-        parameters=decoder.parameters, active=decoder.active_parameters, asked=asked,
-        served=tuple(rows), best=rows.index(best) if best else None, bests=tuple(bests), chosen=row,
-        near=tuple(near), surer=tuple(surer), other_dtypes=others.cheaper,
-        surer_other_dtypes=others.surely_cheaper, surer_at_price=others.surer,
-        prices=rental.basis if rental else None,
-        price_list=rental.listed + rental.note if rental else "",
-        largest_machine=max((offer.devices for offer in rental.offers), default=0) if rental else 0,
-        warnings=(*_remarks(sizings, rows, row, missing), *replicas_left_out(never, asked)),
-        needs=needed_words(sizings[none.split]) if none else "",
-        remarks_on=partial(_remarks_on_row, sizings, missing),
-    )  # fmt: skip
-    if asked.has_limits and best is None:
-        links, copies = slower_links(sizings.values()), own_copies(sizings[row.split], rows)
-        enough = _enough(given, device, decoder, asked, rental)
-        raise no_row(made, asked, links, copies, enough, enough_in_other_dtype(sizings[row.split]))
-    return made
-
-
-def _remarks(
-    every: Mapping[Split, Sizing], rows: Sequence[ServingConfig], row: ServingConfig, missing: str
-) -> Iterator[str]:
-    """Yield the remarks on `rows` and on the chosen `row`; `missing`: the remark if nothing is rented."""
-    yield from remarks_on(every, rows, row)
-    links = links_words(*slower_links(every.values()))
-    yield from filter(None, [links, own_copies(every[row.split], rows), missing])
-
-
-def _remarks_on_row(
-    every: Mapping[Split, Sizing], missing: str, row: ServingConfig
-) -> Iterator[str]:
-    """Yield the remarks on a row as if the question had asked only for its load and GPUs."""
-    sizing, rate = every[row.split], row.request_rate
-    number: int | tuple[()] = () if rate else int(row.concurrency)
-    alone = replace(
-        sizing, asked=replace(sizing.asked, request_rate=rate or (), concurrency=number)
-    )
-    yield from _remarks({row.split: alone}, [row], row, missing)
-
-
-def _enough(
-    section: ServingSection, device: str, decoder: Decoder, asked: ServingQuestion, rental: Rental | None
-) -> ServingConfig | None:  # fmt: skip
-    """The best row that keeps the limits on more GPUs than the question or a node has; None without one."""
-    more = None if asked.request_rate else MOST_REPLICATED
-    if asked.gpus == more or (more and (asked.gpus or 0) > more):
-        return None
-    with suppress(AnswerIsNo):
-        return answer(section, device, decoder, replace(asked, gpus=more), rental).chosen
-    return None
 
 
 @dataclass(frozen=True)

@@ -9,26 +9,17 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from lolat.device.question import several
-from lolat.hardware.rental import GIVEN
-from lolat.llm.answer import ServingAnswer, ServingConfig, best_of
+from lolat.llm.answer import ServingAnswer, ServingConfig
 from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.llm.row_parts import Time, TokenTimes
+from lolat.report.llm_best import best_lines, cheapest_word, room_words
 from lolat.report.llm_offers import (
     a_month,
-    at_load,
     chance_cell,
-    chance_words,
-    has_more,
-    is_probable,
-    near_lines,
-    offer,
-    other_dtype_lines,
     room,
-    rounded_down,
     sure_chance,
-    surer_lines,
 )
 from lolat.report.tables import Column, Part, ReportTable, time_columns
 from lolat.units import between, digits, dollars, milliseconds, percent, plain, plural, quantity
@@ -94,21 +85,14 @@ def llm_parts(answer: ServingAnswer) -> LlmParts:
     remark = Column("remark", lambda row: said[id(row)], is_text=True, page="front")
     rows = sorted(answer.served, key=lambda row: (row.load, id(row) not in bests))
     table = ReportTable([*columns(answer, rows), remark], rows, stacked=True)
-    has_best = limited and answer.best is not None and is_served
+    has_best = answer.best is not None and is_served
     notes = [*_notes(answer)] if is_served else []
-    return LlmParts(before, table, notes, [*_best_lines(answer)] if has_best else [])
+    return LlmParts(before, table, notes, [*best_lines(answer)] if has_best else [])
 
 
 def best_word(answer: ServingAnswer) -> str:
     """The word for the best rows of an answer."""
     return "best" if answer.asked.has_limits else cheapest_word(answer.chosen)
-
-
-def cheapest_word(row: ServingConfig) -> str:
-    """The word for the best of several rows: "cheapest", "cheapest tokens" or "most a GPU"."""
-    if row.dollars_per_hour is None:
-        return "most a GPU"
-    return "cheapest" if row.request_rate is not None else "cheapest tokens"
 
 
 def row_words(row: ServingConfig, best: str = "") -> str:
@@ -198,9 +182,10 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
     arrives = answer.chosen.request_rate is not None
     differ = len({row.load for row in rows}) > 1
     has_room = any(row.headroom_rate for row in rows)  # which says more of a purchase than the most
+    is_judged = answer.asked.max_latency_ms is not None  # then it has a column with its limit
     head = f"whole request{'' if at is None else f' P{at}'}"
     whole, _ = time_columns(
-        head, lambda r: r.time("e2e", at) if arrives and not r.saturated else None, rows
+        head, lambda r: None if is_judged or not arrives or r.saturated else r.time("e2e", at), rows
     )
     return [
         Column("requests a second", lambda r: r.request_rate if differ else None, "{:g}".format,
@@ -268,6 +253,13 @@ def _judged_columns(asked: ServingQuestion, rows: Sequence[ServingConfig]) -> It
     )
     if least is not None:
         yield limit_column("tpot", asked.max_tpot_ms, "tokens/s", f">= {least:g}")
+    if asked.max_latency_ms is not None:
+        yield from time_columns(
+            f"whole request{of}", lambda r: times(r) and r.whole_request(at).ms, rows,
+            f"{percent(asked.coverage)} between", lambda r: times(r) and r.whole_request(at).ends,
+            page="below", screen="brackets",
+        )  # fmt: skip
+        yield limit_column("e2e", asked.max_latency_ms, f"whole request{of}")
 
 
 def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]]:
@@ -299,7 +291,7 @@ def facts(row: ServingConfig, answer: ServingAnswer) -> Iterator[tuple[str, str]
     words = f"{milliseconds(token.ms)} each{interval(token)}"
     yield f"Tokens/s a request{at}", f"{digits(1e3 / token.ms)} ({words})"
     if row.headroom_rate is not None:
-        yield "Headroom", _room_words(row, asked)
+        yield "Headroom", room_words(row, asked)
 
 
 def _notes(answer: ServingAnswer) -> Iterator[str]:
@@ -315,93 +307,6 @@ def _notes(answer: ServingAnswer) -> Iterator[str]:
     yield _price_words(answer)
 
 
-def _best_lines(answer: ServingAnswer) -> Iterator[str]:
-    """Lines on the best row of each load, the largest rate within the limits, and cheaper or surer rows."""
-    asked, loads = answer.asked, {row.load: row for row in answer.served}
-    bests = {row.load: row for row in (answer.served[n] for n in answer.bests)}
-    sure = {row.load: row for row in answer.surer}
-    cheaper = {row.load: row for row in reversed(answer.surer_other_dtypes)}
-    for load, row in loads.items():
-        of = at_load(row, len(loads) == 1)
-        if best := bests.get(load):
-            yield _best_words(best, asked, of)
-            yield from _probably_words(best, [*answer.served, *answer.surer], asked)
-            yield from _surely_words(best, sure.get(load), cheaper.get(load), asked)
-            told = cheaper.get(load)
-            if told is None or not any(_is_same(told, row) for row in answer.surer_at_price):
-                yield from surer_lines(answer.surer_at_price, best, asked)
-            yield from holds_words(best, asked)
-        elif row.request_rate is not None:
-            is_timed = asked.max_tpot_ms or asked.max_ttft_ms
-            yield f"No row {'keeps the limits' if is_timed else 'serves all requests'}{of}."
-    yield from near_lines(answer.near, asked, len(loads) == 1)
-    yield from other_dtype_lines(answer.other_dtypes, asked, len(loads) == 1)
-
-
-def _is_same(row: ServingConfig, other: ServingConfig) -> bool:
-    """True if two rows have the same load, GPUs and data type of the weights."""
-    return (row.load_words, row.dtype) == (other.load_words, other.dtype)
-
-
-def _best_words(row: ServingConfig, asked: ServingQuestion, load: str) -> str:
-    """A line on the best row of a load: its GPUs, price, rented machines, and chance to keep the limits."""
-    sure = " surely" if asked.sure else ""
-    which, price = "Most tokens/s a GPU", ""
-    if row.dollars_per_hour is not None:
-        which, price = "Cheapest", f", {price_of(row)}"
-    what = f"{row.gpus_words}{row.split_words}{price}{chance_words(row, asked)}"
-    return f"{which}{sure} within the limits{load}: {what}."
-
-
-def price_of(row: ServingConfig) -> str:
-    """The prices of a row and its rented machines, in words; the price to choose by comes first."""
-    hour = f"{dollars(row.dollars_per_hour or 0.0)} an hour"
-    million = f"{dollars(row.dollars_per_million or 0.0)} a million output tokens"
-    on = f" on {plain(row.rented)}" if row.rented not in (None, GIVEN) else ""
-    if row.request_rate is None:
-        return f"{million} ({hour}, {a_month(row)}){on}"
-    return f"{a_month(row)} ({hour}, {million}){on}"
-
-
-def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
-    """A line on the largest rate at which the best row keeps the limits; none if unknown."""
-    if best.headroom_rate is not None:
-        words = _room_words(best, asked)
-        yield f"{words[0].upper()}{words[1:]}."
-
-
-def _probably_words(
-    best: ServingConfig, rows: Sequence[ServingConfig], asked: ServingQuestion
-) -> Iterator[str]:
-    """A line on the best probable row (`is_probable`) of the load of `best`, if `best` is not probable."""
-    if asked.sure is None and not is_probable(best):
-        same = [row for row in rows if row.load == best.load and is_probable(row)]
-        if (row := best_of(same, asked)) and not row.is_sure(asked):
-            yield f"Probably: {offer(row)}{chance_words(row, asked)}."
-
-
-def _surely_words(
-    best: ServingConfig, surer: ServingConfig | None, cheaper: ServingConfig | None, asked: ServingQuestion
-) -> Iterator[str]:  # fmt: skip
-    """A line on the `surer` row and, in another data type, the `cheaper` row that surely keep the limits,
-    if `best` does not.
-    """
-    if asked.sure is not None or best.is_sure(asked):
-        return
-    if surer is not None:
-        price = ""
-        if surer.dollars_per_hour and best.dollars_per_hour:
-            factor = surer.dollars_per_hour / best.dollars_per_hour
-            more = "twice as much" if factor == 2.0 else f"{factor:.2g} times as much"
-            price = f", {percent(factor - 1.0)} more" if factor < 2.0 else f", {more}"
-        other = cheaper and f"; in {cheaper.dtype}, another checkpoint, {offer(cheaper)}"
-        yield f"Surely: {offer(surer)}{price}{other or ''} (ask with --sure)."
-    elif asked.gpus:
-        yield f"Surely: no number of GPUs up to {asked.gpus}; --sure without --gpus tries more."
-    else:
-        yield "Surely: no number of these GPUs."
-
-
 def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:
     """Lines that explain the words of a table."""
     if any(row.tpot_interval_ms for row in rows):
@@ -410,7 +315,7 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
         if at is None and any(row.request_rate for row in rows):
             fast = "Times are means over requests; --percentile 95 judges slow ones. "
         yield f"{fast}Ranges (..): the {percent(asked.coverage)} interval of the prediction."
-    if asked.max_tpot_ms or asked.max_ttft_ms:
+    if asked.has_time_limits:
         words = LEGEND if asked.sure is None else SURE_LEGEND
         chance = percent(sure_chance(asked))
         of = "by these intervals (docs/results/index.md: how many times lay inside)"
@@ -458,33 +363,6 @@ def shared_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterato
         if isinstance(asked.arrivals, Trace):
             share = "the requests of the trace in turn"
         yield f"Each replica gets {share}: a router that picks the least busy one makes them wait less."
-
-
-def _room_words(row: ServingConfig, asked: ServingQuestion) -> str:
-    """Words on the most requests a second within the limits, and on how surely the limits are kept."""
-    is_limited = bool(asked.max_tpot_ms or asked.max_ttft_ms)
-    is_sure = asked.sure is not None or row.is_sure(asked)
-    what = ("the limits", "hold") if is_limited else ("the queue", "stays finite")
-    holds = f"{what[0]}{'' if is_sure else ' likely'} {what[1]}"
-    if not has_more(row):
-        words = f"{holds} at {room(row)} requests/s, with less than 2 % to spare"
-        words += " in the bursts of these arrivals" * isinstance(asked.arrivals, Trace)
-    else:
-        words = f"{holds} up to {room(row)} requests/s ({percent(row.headroom or 0.0)} more)"
-    if asked.sure is not None:
-        return words
-    surely = f", surely up to {rounded_down(row.sure_rate)}" if row.sure_rate else ""
-    return words + surely * (has_more(row) or not is_sure)
-
-
-def priced_gpus(row: ServingConfig) -> str:
-    """The number of GPUs of a row and its price, in words: a month under a rate, else a million tokens."""
-    price = ""
-    if row.dollars_per_hour is not None:
-        of_tokens = row.request_rate is None and row.dollars_per_million is not None
-        million = f"{dollars(row.dollars_per_million or 0.0)} a million output tokens"
-        price = f", {million if of_tokens else a_month(row)}"
-    return plural(row.gpus, "GPU") + price
 
 
 def cache_legend(

@@ -94,11 +94,24 @@ def surer_lines(
 def other_dtype_lines(
     rows: Sequence[ServingConfig], asked: ServingQuestion, is_only: bool, device: str = ""
 ) -> Iterator[str]:
-    """Lines on cheaper rows with weights of another data type, and how surely they keep the limits."""
+    """Lines on cheaper rows with weights of another data type, their times, and how surely they keep the
+    limits.
+    """
     for row in rows:
         outside = EXTRAPOLATED * (row.in_domain is False)
         what = f"Cheaper{at_load(row, is_only)} in {row.dtype}, another checkpoint"
-        yield f"{what}: {device}{offer(row)}, {likely(row, asked)}{outside}."
+        sure = f", {likely(row, asked)}" if asked.has_limits else ""
+        yield f"{what}: {device}{offer(row)}, {limited_times(row, asked)}{sure}{outside}."
+
+
+def limited_times(row: ServingConfig, asked: ServingQuestion) -> str:
+    """The time per output token in words, and that to the first one and of a request if it has a limit."""
+    token, first = row.token_times(asked.percentile)
+    words = f"{milliseconds(token.ms)} a token"
+    if asked.max_ttft_ms:
+        words = f"{milliseconds(first.ms)} to the first token, {words}"
+    whole = milliseconds(row.whole_request(asked.percentile).ms)
+    return f"{words}, {whole} a request" if asked.max_latency_ms else words
 
 
 def likely(row: ServingConfig, asked: ServingQuestion) -> str:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from operator import itemgetter
 
 from lolat.llm.answer import ServingConfig
-from lolat.llm.compare import ComparedModels
+from lolat.llm.compare import MOST_TOLD, ComparedModels
 from lolat.llm.frameworks import CHECKED_RATES
+from lolat.llm.ranking import cost_of
 from lolat.report.llm import (
     A_MONTH,
     DOLLARS,
@@ -25,12 +26,8 @@ from lolat.report.llm import (
     SPEED,
     arrival_lines,
     cache_legend,
-    cheapest_word,
     columns,
-    holds_words,
     load_line,
-    price_of,
-    priced_gpus,
     row_words,
     shared_out,
     start_words,
@@ -39,6 +36,7 @@ from lolat.report.llm import (
     tokens,
     types_words,
 )
+from lolat.report.llm_best import cheapest_word, holds_words, price_of, priced_gpus
 from lolat.report.llm_offers import (
     EXTRAPOLATED,
     a_month,
@@ -47,15 +45,18 @@ from lolat.report.llm_offers import (
     headline_words,
     is_probable,
     near_lines,
+    offer,
     other_dtype_lines,
     room,
     surer_lines,
 )
-from lolat.report.ranked import Rated, apart_words, left_out_lines, scaled
+from lolat.report.ranked import Rated, apart_words, few, left_out_lines, scaled
 from lolat.report.tables import Column, Page, Part, ReportTable, Screen
 from lolat.units import by_text, dollars, milliseconds, percent, plain
 
 UNCHECKED = "rate unchecked"
+MOST_DTYPES = 2
+"""The most other data types in the remark on a row."""
 EACH_LOAD = "The best row of each under each load:"
 
 
@@ -168,6 +169,7 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
         if asked.has_limits and asked.sure is None and not row.is_sure(asked):
             yield from _probably_cheapest(found, rows, row)
             yield _surely_cheapest(found, rows)
+        yield from _less_likely(found, priced, row)
         yield from surer_lines(found.full[name].surer_at_price, row, asked, f"{plain(name)}, ")
         if row.request_rate is None:
             yield from _least_a_month(found, priced, row, under)
@@ -186,6 +188,17 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
             price = "" if row.dollars_per_hour is None else f", {a_month(row)}"
             apart = "" if of else apart_words(plain(one), times, "; ")
             yield f"Fastest of these{of}{under}: {plain(one)}, {facts}{price}{apart}."
+
+
+def _less_likely(
+    found: ComparedModels, priced: Mapping[str, ServingConfig], best: ServingConfig
+) -> Iterator[str]:
+    """A line on the row that costs less than the `best`, and only likely keeps the limits; see `LITTLE`."""
+    name = min(priced, key=lambda name: found.order(name, priced[name]))
+    if cost_of(row := priced[name]) < cost_of(best):
+        less = percent(1.0 - cost_of(row) / cost_of(best))
+        what = f"{plain(name)}, {offer(row)}"
+        yield f"For {less} less, less surely: {what}{chance_words(row, found.asked)}."
 
 
 def _roomier_words(name: str, row: ServingConfig, best: ServingConfig) -> str:
@@ -214,7 +227,7 @@ def _same_price(best: str, rows: Mapping[str, ServingConfig]) -> str:
         for name, row in rows.items()
         if name != best and dollars(row.dollars_per_million or 0.0) == usd
     ]
-    return f"; the same price: {', '.join(same)}" * bool(same)
+    return f"; the same price: {few(same, MOST_TOLD)}" * bool(same)
 
 
 def _surest(
@@ -302,6 +315,7 @@ def compared_near(found: ComparedModels) -> Iterator[str]:
                 float(f"{one[0]:.9g}"),
                 not one[2].is_sure(found.asked),
                 one[2].in_domain is False,
+                one[2].tpot_ms,
             )
         )
         sure = [one for one in others if one[2].is_sure(found.asked) and one[2].in_domain]
@@ -321,9 +335,7 @@ def _cheaper(
 
 def by_price(found: ComparedModels, rows: Mapping[str, ServingConfig]) -> list[str]:
     """The devices of rows under one load, the cheapest first, devices without a price last."""
-    usd = {n: row.dollars_per_million or math.inf for n, row in rows.items()}
-    cheapest = found.leaders(rows)["cheapest"]
-    return sorted(rows, key=lambda name: (usd[name], name != cheapest))
+    return sorted(rows, key=lambda name: found.order(name, rows[name]))
 
 
 def leads(found: ComparedModels, rows: Mapping[str, ServingConfig], name: str) -> str:
@@ -337,15 +349,24 @@ def leads(found: ComparedModels, rows: Mapping[str, ServingConfig], name: str) -
     words = (called[key] for key, best in found.leaders(rows).items() if best == name)
     mark = row_words(rows[name], ", ".join(filter(None, words)))
     mark = ", ".join(filter(None, [mark, UNCHECKED * found.full[name].is_rate_unchecked]))
-    others = (one for one in found.other_dtypes.get(name, ()) if one.load == rows[name].load)
+    others = [one for one in found.other_dtypes.get(name, ()) if one.load == rows[name].load]
     listed = {row.dtype for row in rows.values() if row.device == rows[name].device}
     priced = [
-        (one.dtype, a_month(one))
+        (a_month(one), one)
         for one in others
         if one.dollars_per_hour and one.dtype not in listed  # it has a row of its own
     ]
-    cheaper = [f"with {' or '.join(n)} weights {usd}" for usd, n in by_text(priced[:2]).items()]
-    return "; ".join(filter(None, [mark, ", ".join(cheaper)]))
+    cheaper = [
+        f"with {' or '.join(n.dtype for n in same)} weights {usd} at {_token_ms(same, found)} a token"
+        for usd, same in by_text((n, usd) for usd, n in priced[:MOST_DTYPES]).items()
+    ]
+    return "; ".join(filter(None, [mark, "; ".join(cheaper)]))
+
+
+def _token_ms(rows: Sequence[ServingConfig], found: ComparedModels) -> str:
+    """The times per output token of rows in words."""
+    times = (row.token_times(found.asked.percentile).token.ms for row in rows)
+    return " or ".join(map(milliseconds, times))
 
 
 def compared_table(found: ComparedModels) -> ReportTable:
@@ -363,7 +384,7 @@ def compared_table(found: ComparedModels) -> ReportTable:
             name, row = sure
             names[id(row)], told[id(row)] = name, row_words(row, "surely")
             listed.append(row)
-        rows += sorted(listed, key=lambda row: row.dollars_per_million or math.inf)
+        rows += sorted(listed, key=lambda row: found.order(names[id(row)], row))
     remark = Column("remark", lambda row: told[id(row)], is_text=True, page="front")
     return ReportTable([*_columns_of(found, names, rows), remark], rows, stacked=True)
 
@@ -380,8 +401,14 @@ def _columns_of(
     found: ComparedModels, names: Mapping[int, str], rows: Sequence[ServingConfig]
 ) -> list[Column]:
     first, *_ = found.full.values()
+
+    def asked_type(name: str) -> str:
+        return found.full[name].asked.dtype
+
     at = "" if found.asked.percentile is None else f" P{found.asked.percentile}"
-    pages: dict[str, Page] = {"GPUs": "front", f"whole request{at}": "hidden"}
+    pages: dict[str, Page] = {"GPUs": "front"}
+    if not found.asked.max_latency_ms:
+        pages[f"whole request{at}"] = "hidden"
     pages |= {
         OF_GPU: "hidden",
         IN_ALL: "hidden",
@@ -399,7 +426,8 @@ def _columns_of(
     return [
         Column(
             "model" if several else "device",
-            lambda row: plain(names[id(row)]),
+            # The data type has a column of its own.
+            lambda row: plain(names[id(row)].removesuffix(f" in {asked_type(names[id(row)])}")),
             is_text=True,
             is_whole=True,
         ),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from lolat.device.limits import NO_PRICE, VERDICTS, within_limit
+from lolat.device.limits import NO_PRICE, VERDICTS, best_or_sure, within_limit
 from lolat.training.choice import Choice
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
@@ -61,10 +61,6 @@ def smallest_update(
 
 
 Worth = Callable[[TrainingPrediction], tuple[float, ...]]
-LITTLE = 1.05
-"""A choice that surely keeps the limits replaces a likely one whose price or time is at most this factor
-better.
-"""
 
 
 def by_price(option: TrainingPrediction) -> tuple[float, ...]:
@@ -111,16 +107,18 @@ def _best(
     LITTLE).
     """
     kept = [o for o in options if o.keeps(limits)]
-    best, sure = min(kept, key=worth, default=None), surest(kept, limits, worth)
-    return sure if best and sure and worth(sure)[0] <= LITTLE * worth(best)[0] else best
+    return best_or_sure(kept, worth, lambda o: _is_sure(o, limits), lambda o: worth(o)[0])
 
 
 def surest(
     options: Iterable[TrainingPrediction], limits: TrainingLimits, worth: Worth
 ) -> TrainingPrediction | None:
     """The best option that fits and surely keeps the limits; None if there is none."""
-    sure = (o for o in options if o.fits is not False and verdict(o, limits) == "yes")
-    return min(sure, key=worth, default=None)
+    return min((o for o in options if _is_sure(o, limits)), key=worth, default=None)
+
+
+def _is_sure(option: TrainingPrediction, limits: TrainingLimits) -> bool:
+    return option.fits is not False and verdict(option, limits) == "yes"
 
 
 def nearest(

@@ -37,9 +37,9 @@ from lolat.report.llm import (
     facts,
     llm_parts,
     load_line,
-    priced_gpus,
     row_words,
 )
+from lolat.report.llm_best import priced_gpus
 from lolat.report.llm_offers import at_load, headline_words, sure_words
 from lolat.report.llms import (
     EACH_LOAD,

@@ -23,7 +23,15 @@ LINE = 0.06
 MOST_DRAWN = 4
 """The largest number of devices in a chart: more are hard to read and slow to compute."""
 NO_LIMITS = dict.fromkeys(
-    ("max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "gpus", "percentile", "sure")
+    (
+        "max_tpot_ms",
+        "min_tokens_per_s",
+        "max_ttft_ms",
+        "max_latency_ms",
+        "gpus",
+        "percentile",
+        "sure",
+    )
 )
 
 

@@ -258,6 +258,7 @@ TABS = {
         Field("output_tokens", "Tokens of an answer", "512", may_be_empty=True),
         Field("max_ttft_ms", "Limit to the first token, ms"),
         Field("max_tpot_ms", "Limit per token, ms", "", "33 ms are 30 tokens/s"),
+        Field("max_latency_ms", "Limit of a whole request, ms", "", "from its arrival to its last token"),
         Field("dtype", "Data type of the weights", choices=_of(DTYPES, "as published")),
         Field("min_tokens_per_s", "Or tokens/s of a request, at least", "",
               "the speed that a user sees"),

@@ -243,7 +243,7 @@ def test_the_steps_of_an_earlier_run_are_no_speed(
      ("nas score fbnet v100 --output a.csv --value v", "lolat nas search --objective"),
      ("llm h100 qwen3-8b --ttft 5", "it is --max-ttft-ms here"),
      ("llm h100 qwen3-8b --tpot 5", "it is --max-tpot-ms here"),
-     ("llm h100 qwen3-8b --max-latency 900", "--max-ttft-ms (to the first token) and --max-tpot-ms"),
+     ("llm h100 qwen3-8b --max-latency 900", "it is --max-latency-ms here"),
      ("llm --on h100,a100 qwen3-8b --request-rate 2", "lolat llm h100,a100 qwen3-8b --request-rate 2;"),
      ("llm h100 qwen3-8b --on=a100 --device l40s", "lolat llm h100,a100 qwen3-8b --device l40s;"),
      ("llm h100 qwen3-8b --on 5", "it is GPU (an argument")],

@@ -74,6 +74,7 @@ VALUES = {
     "--lower-is-better": "",
     "--max-dollars": "1e-9",
     "--max-hours": "1e-9",
+    "--max-latency-ms": "1e-9",
     "--max-ms": "1e-9",
     "--max-num-batched-tokens": "64",
     "--max-num-seqs": "1",

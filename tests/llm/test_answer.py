@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +18,12 @@ from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
 from lolat.hardware.prices import Prices, price_list
 from lolat.llm.alternatives import near_miss
-from lolat.llm.answer import BREAKDOWN, best_of
+from lolat.llm.answer import BREAKDOWN
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import DTYPES
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
+from lolat.llm.ranking import best_of
 from lolat.report.llm import llm_lines, llm_parts, row_words
 from lolat.report.tables import lines_of
 from lolat.units import GIB, digits, milliseconds
@@ -198,7 +200,8 @@ def test_of_equally_cheap_rows_the_sure_one_is_the_best() -> None:
     fast = replace(sure, tpot_p90_ms=8.5, gpus=8)
     assert best_of([sure, fast], asked) is fast
     roomy = replace(sure, headroom_rate=4.0)
-    assert best_of([replace(fast, headroom_rate=3.0), roomy], asked) is roomy
+    assert best_of([replace(sure, gpus=8, headroom_rate=3.0), roomy], asked) is roomy
+    assert best_of([replace(fast, headroom_rate=3.0), roomy], asked) is not roomy
 
 
 def test_replicas_share_the_requests() -> None:
@@ -247,19 +250,20 @@ def test_a_model_that_does_not_fit_is_an_answer(lolat: Command) -> None:
     (row,) = json.loads(found.out)["rows"]
     assert (found.code, len(found.err.splitlines())) == (3, 1)
     assert (row["fits"], row["largest_concurrency"], row["tpot_ms"]) == (False, 0, None)
-    assert "at least 2 GPUs" in found.err
+    assert found.err.endswith("; 2 GPUs do\n")
     none = lolat(*ask, "--tensor-parallel", "1")
-    assert (none.code, none.out) == (3, "")
+    ways = "1 GPU in int4_wo does; 1 GPU in fp8 does; 2 GPUs do"
+    assert none.code == 3
+    assert none.out.startswith(f"No: llama-3.1-70b does not fit on 1 GPU; {ways}.\n")
     assert "does not fit" in lolat.done(*ask, "--tensor-parallel", "1,2").out
     usual = json.loads(lolat(*ask, "--json").out)["rows"]
     assert [row["tensor_parallel"] for row in usual] == [2, 4, 8]
     none = json.loads(lolat("llm", "gpu.json", "llama-3.1-405b", "--json").out)["rows"]
     assert {row["tensor_parallel"] for row in none} == {8}
     # 812 GB of weights, 756 GiB: more than 8 times 72, less than 16 times.
-    no = lolat.refused("llm", "gpu.json", "llama-3.1-405b", "--request-rate", "3", "--max-tpot-ms", "100",
-                       code=3)  # fmt: skip
-    assert "does not fit on 8 GPUs a replica; its weights take" in no
-    assert "at least 16 GPUs (--tensor-parallel 16)" in no
+    no = lolat("llm", "gpu.json", "llama-3.1-405b", "--request-rate", "3", "--max-tpot-ms", "100")
+    assert (no.code, no.err.partition(" does ")[2]) == (3, "not fit on 8 GPUs a replica\n")
+    assert re.search(r"^2 x 16 GPUs .* --tensor-parallel 16$", no.out, re.M), no.out
     # 16 GB of weights fit in 70 GiB, and no cache of 128 KiB a token beside them for the longest request.
     long = {**LARGE, "max_position_embeddings": 10**7}
     answer = MODEL.llm(long, 10**6, 100, 1, 1)

@@ -456,7 +456,7 @@ def test_each_data_type_of_a_list_answers_as_if_asked_alone(gpu: str) -> None:
             with suppress(LolatError):
                 answer, n = (
                     package.load(gpu).llm(model, dtype=dtype, **ask),
-                    f"{model} in {dtype} on {gpu}",
+                    f"{gpu} in {dtype}",
                 )
                 alone |= {n: answer.to_dict() | {"name": n}} if answer.compared else {}
         found = package.compare(model, on=[gpu], dtype=",".join(types), **ask).full if alone else {}
@@ -467,8 +467,11 @@ def test_data_types_of_a_file_and_of_one_name_given_twice(lolat: Command) -> Non
     asked = {"concurrency": 8, "tensor_parallel": 1}
     alone = [package.load("large.json").llm("eight.json", dtype=t, **asked) for t in ("fp8", "")]
     found = package.compare("eight.json", on=["large.json"], dtype="FP8, bfloat16,fp8", **asked)
-    names = ["eight.json in fp8 on large.json", "eight.json in bfloat16 on large.json"]
+    names = ["large.json in fp8", "large.json in bfloat16"]
     assert [*found.full] == names
+    for row in compared_table(found).on_screen[1:]:  # the data type has a column of its own
+        assert row[0] == "large.json"
+        assert row[1].partition(",")[0] in ("fp8", "bfloat16")
     assert [row.tpot_ms for row in found.best_rows.values()] == [a.chosen.tpot_ms for a in alone]
     one = package.compare("eight.json", on=["large.json"], dtype="fp8,", **asked)
     assert {name: row.dtype for name, row in one.best_rows.items()} == {"large.json": "fp8"}

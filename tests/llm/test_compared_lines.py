@@ -14,7 +14,7 @@ from lolat.errors import AnswerIsNo
 from lolat.llm.answer import ServingConfig
 from lolat.llm.compare import ComparedModels, compare
 from lolat.llm.frameworks import FRAMEWORKS
-from lolat.report.llms import compared_lines
+from lolat.report.llms import compared_lines, compared_table
 from lolat.report.tables import lines_of
 from lolat.units import milliseconds
 from tests.llm.test_compare import LARGE, Model, files
@@ -179,3 +179,41 @@ def test_a_limit_that_no_device_reaches_is_told_once_with_the_nearest_time(limit
     meant = "the limit of 1 is in milliseconds: did you mean 1000?"
     assert (meant in str(both.value)) == (row["ttft_ms"] > 30.0 * limit)
     assert ("; try higher limits" in str(both.value)) != (meant in str(both.value))
+
+
+@pytest.mark.parametrize("price", [100.0, 100.004])
+def test_of_equal_prices_as_printed_the_faster_row_comes_first(price: float) -> None:
+    """Although rates of its framework were not checked."""
+    slow = row(100.0, 5.0)
+    assert slow.tpot_ms
+    quick = replace(row(price, 5.0), tpot_ms=slow.tpot_ms / 2)
+    full = {"slow": ANSWER.alone(slow), "quick": replace(ANSWER.alone(quick), framework="trtllm")}
+    found = ComparedModels(full, {}, ANSWER.asked)
+    assert found.cheapest == "quick"
+    assert compared_table(found).rows == [quick, slow]
+
+
+@pytest.mark.parametrize(("price", "best"), [(104.0, "sure"), (106.0, "likely")])
+def test_a_device_that_surely_keeps_the_limits_is_the_best_for_little_more(
+    price: float, best: str
+) -> None:
+    likely = replace(row(100.0, 5.0), tpot_interval_ms=(1.0, 1e3), verdict="likely", chance=0.6)
+    found = compared(likely=likely, sure=row(price, 5.0))
+    assert found.cheapest == best
+    text = "\n".join(lines_of(compared_lines(found)))
+    assert ("\nFor 3.8 % less, less surely: likely, 1 GPU, " in text) is (best == "sure")
+
+
+def test_a_cheaper_data_type_has_its_times_and_is_told_without_limits_too() -> None:
+    rows = {"a": row(100.0, 5.0)}
+    other = replace(row(50.0, 5.0), dtype="fp8", tpot_ms=123.4, ttft_ms=1234.0)
+    for limits, words in (
+        ({"max_tpot_ms": None}, "123 ms a token."),
+        ({"max_ttft_ms": 2e3}, "1234 ms to the first token, 123 ms a token, "),
+    ):
+        asked = replace(ANSWER.asked, **limits)
+        full = {n: replace(ANSWER.alone(one), other_dtypes=(other,)) for n, one in rows.items()}
+        text = "\n".join(lines_of(compared_lines(ComparedModels(full, {}, asked))))
+        line = re.search(r"\nCheaper in fp8, another checkpoint: a, 1 GPU, .* a month, (.*)", text)
+        assert line is not None
+        assert line[1].startswith(words)

@@ -23,7 +23,8 @@ from lolat.llm.load import Load
 from lolat.llm.question import ServingQuestion
 from lolat.llm.rates import least_within, rate_at, step_of
 from lolat.llm.server import RequestTimes, Server
-from lolat.report.llm import holds_words, llm_lines, llm_parts
+from lolat.report.llm import llm_lines, llm_parts
+from lolat.report.llm_best import holds_words
 from lolat.report.llm_offers import chance_words, rounded_down
 from lolat.report.tables import lines_of
 from lolat.units import digits, milliseconds, percent
@@ -214,7 +215,9 @@ def test_gpus_that_surely_keep_the_limits_are_told_with_their_price() -> None:
     assert row.tpot_interval_ms[1] <= (ms + high) / 2.0
     told = answer.report().splitlines()
     [surely] = [line for line in told if line.startswith("Surely: ")]
-    assert surely.startswith("Surely: 2 x 1 GPUs, $4,380 a month, twice as much; in fp8, another")
+    assert surely.startswith(
+        "Surely: 2 x 1 GPUs, $4,380 a month, twice as much; in int4_wo, another"
+    )
     assert any(line.startswith("The limits likely hold up to ") for line in told)
     assert MODEL.llm(LARGE, **ask, max_tpot_ms=1.01 * high).surer == ()
     assert MODEL.llm(LARGE, **ask, max_tpot_ms=(ms + high) / 2.0, sure=90).chosen.replicas == 2
