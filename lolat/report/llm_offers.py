@@ -118,7 +118,9 @@ def likely(row: ServingConfig, asked: ServingQuestion) -> str:
     """The chance that an offered row keeps the limits, in words; "surely" if it surely keeps them."""
     if asked.sure is not None or row.is_sure(asked):
         return "surely"
-    return f"with a chance of {percent(row.chance or 0.0)}"
+    # A row beyond the GPUs that were asked for has no chance of its own.
+    chance = row.least_sure(asked)[0] if row.chance is None else row.chance
+    return f"with a chance of {percent(chance)}"
 
 
 def near_lines(

@@ -154,9 +154,9 @@ def refusal_lines(refusals: Mapping[str, Refusal]) -> Iterator[Part]:
     if more > 0:
         yield f"Left out: {plural(more, 'dearer row')}."
     # The rows say how many GPUs hold the language model.
-    of = (one for one in refusals.values() if one.code != NO_ROOM or not ways)
-    remarks = (words for one in of for words in one.remarks)
-    yield from dict.fromkeys(f"{words[0].upper()}{words[1:]}." for words in remarks)
+    first = next(iter(refusals.values()))
+    remarks = first.remarks if first.code != NO_ROOM or not ways else ()
+    yield from (f"{words[0].upper()}{words[1:]}." for words in remarks)
 
 
 def _columns(rows: Sequence[Way], several: bool) -> Iterator[Column]:
@@ -194,9 +194,10 @@ def refused_words(refusals: Mapping[str, Refusal]) -> str:
     first, *others = refusals.values()
     if not others:
         return first.refused
-    near = first.near
-    where = f"none of {plural(len(refusals), 'device')}"
+    near, names = first.near, dict.fromkeys(plain(one.made.model) for one in refusals.values())
+    models = ", ".join(names)
+    where = f"none of {plural(len(refusals), 'answer' if len(names) > 1 else 'device')}"
     if near.tpot_ms is None:
-        return f"{plain(near.model)} fits on {where}"
+        return f"{models} fits on {where}"
     most = f" on up to {plural(first.asked.gpus, 'GPU')}" if first.asked.gpus else ""
-    return f"{plain(near.model)}, {near.requests_words}: {where} {first.keeps}{most}"
+    return f"{models}, {near.requests_words}: {where} {first.keeps}{most}"

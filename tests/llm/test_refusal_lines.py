@@ -20,7 +20,8 @@ from lolat.report.tables import lines_of
     ("model", "question", "shortage"),
     [("llama-3.1-70b", {"gpus": 2, "request_rate": 3.0}, r"2 GPUs serve 1\.\d+ of 3 requests/s; "),
      ("llama-3.1-8b", {"max_tpot_ms": 3.6, "concurrency": 1, "gpus": 2}, r"2 GPUs: 4\.\d+ ms a token, "),
-     ("llama-3.1-405b", {"concurrency": 4}, "llama-3.1-405b does not fit on 8 GPUs; ")],
+     ("llama-3.1-405b", {"concurrency": 4}, "llama-3.1-405b does not fit on 8 GPUs; "),
+     ("llama-3.1-70b", {"request_rate": 1.0, "gpus": 1}, "llama-3.1-70b does not fit on 1 GPU; ")],
 )  # fmt: skip
 def test_each_row_that_helps_is_the_answer_to_the_question_with_its_options(
     model: str, question: dict[str, Any], shortage: str
@@ -35,7 +36,7 @@ def test_each_row_that_helps_is_the_answer_to_the_question_with_its_options(
     assert re.match(shortage, line), line
     text = "\n".join(lines_of(refusal_lines(refusals)))
     for way in ways:
-        words = way.ask.removeprefix("--").replace("-", "_").split()
+        words = [word.removeprefix("--").replace("-", "_") for word in way.ask.split()]
         typed = dict(zip(words[::2], words[1::2], strict=True))
         given = {name: value if name == "dtype" else int(value) for name, value in typed.items()}
         rows = gpu.llm(model, **question | given).served
@@ -43,6 +44,7 @@ def test_each_row_that_helps_is_the_answer_to_the_question_with_its_options(
             (r.gpus, r.dtype, r.tpot_ms) for r in rows
         ]
         assert f" {way.ask}" in text
+        assert "chance of 0.0 %" not in way.verdict
     costs = [way.row.dollars_per_month for way in ways]
     assert costs == sorted(costs, key=lambda usd: usd or 0.0)
     assert f"${costs[0]:,.0f} a month" in line
