@@ -58,13 +58,13 @@ class Refusal:
 
     @property
     def enough(self) -> ServingConfig | None:
-        """The row with the fewest GPUs that keeps the limits."""
-        return self.ways.enough
+        """The row with the fewest GPUs that keeps the limits; None without limits."""
+        return self.ways.enough if self.asked.has_limits else None
 
     @property
     def in_other_dtype(self) -> ServingConfig | None:
-        """The best row that keeps the limits with weights of another data type."""
-        return best_of(self.ways.in_other_dtypes, self.asked)
+        """The best row that keeps the limits with weights of another data type; None without limits."""
+        return best_of(self.ways.in_other_dtypes, self.asked) if self.asked.has_limits else None
 
     @property
     def is_hopeless(self) -> bool:
@@ -139,8 +139,6 @@ class Refusal:
     @property
     def short(self) -> str:
         """The reason in a list of devices, with remedies that are known to help."""
-        if not self.asked.has_limits:  # the reason says how many GPUs hold the language model
-            return self._reason()
         helps = f"{self._helps}{self._with_type}" if self.enough or self.in_other_dtype else ""
         return f"{self._reason()}{helps}"
 

@@ -28,7 +28,7 @@ class Way(NamedTuple):
     @property
     def is_other_dtype(self) -> bool:
         """True for weights of another data type than the answer's."""
-        return not self.is_near and self.row is not self.refusal.enough
+        return not self.is_near and self.row is not self.refusal.ways.enough
 
     @property
     def ask(self) -> str:

@@ -275,7 +275,7 @@ def test_gpus_whose_requests_wait_for_memory_are_left_out_for_that() -> None:
         free = sheets[name].memory_gib * 2**30 - 2 * 8.03e9
         assert 0.5 < int(room) / (free / (2 * 2 * 8 * 128 * 32 * 1536)) < 1.0
     with pytest.raises(
-        AnswerIsNo, match=f"a: .*room for {rooms[0][0]} .*b: .*room for {rooms[1][0]} "
+        AnswerIsNo, match=f"b: .*room for {rooms[1][0]} .*a: .*room for {rooms[0][0]} "
     ):
         compare(asks(tight), LARGE, concurrency=100, **asked)
     (remark,) = compare(asks(tight), LARGE, concurrency=(8, 100), **asked).remarks
