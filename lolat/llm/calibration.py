@@ -50,8 +50,8 @@ OFF_TPOT, OFF_TTFT = 0.05, 0.2
 A_GROUP = 40
 """Rows of one language model and data type that count fully; more rows add no weight."""
 SPREADS = {"served": (0.16, 0.4), "timed": UNSEEN, "sheet": (0.22, 0.6)}
-"""Half widths (tpot, ttft), as logarithms, of intervals with coverage CALIBRATED_AT, by the data that a GPU
-has."""
+"""Half widths (tpot, ttft), as logarithms, of intervals with coverage CALIBRATED_AT, for a GPU with served
+rows, with timed operations, or with only a data sheet."""
 LEAST_SERVED = 10
 FOLDS = 5
 """Number of parts into which `left_out` divides the rows of only one or two groups."""

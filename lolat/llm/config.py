@@ -1,7 +1,7 @@
 """Reads a decoder from the `config.json` that is published with a language model; no weights are needed.
 
-Architectures have their names in the package transformers. A row of `_KINDS` has an architecture's
-differences from Llama.
+Architectures are named as in the package transformers. A row of `_KINDS` has the differences of an
+architecture from Llama.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Config:
         return default
 
     def changed(self, given: Mapping[str, Any]) -> Config:
-        """A configuration of other keys whose messages name the same source."""
+        """A configuration with other keys; its messages name the same source."""
         return Config(given, self.source)
 
     def part(self, keys: str) -> Config:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SLOWEST = 1.0 / 16.0
 """The search for a rate that surely keeps the limits goes down to this fraction of the row's rate."""
 ENDS = LOWER, UPPER = 0, 1
-"""The ends of an interval."""
+"""The indices of an interval's ends."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Sizing:
         return self._new_row(load, replicas, ends).keeps(asked)
 
     def _new_row(self, load: Load, replicas: int, ends: Sequence[int] = ENDS) -> ServingConfig:
-        """A new row; `ends`: ends of its intervals at which a server of that speed is simulated."""
+        """Make a row; `ends`: the ends of its intervals for which a server of that speed is simulated."""
         deployment, limits = self.deployment, self.asked.limits(self.gpu.section)
         groups, rate = replicas * deployment.attention_data_parallel, load.request_rate or None
         # Requests that wait for a free sequence hold no memory.

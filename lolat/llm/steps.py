@@ -130,7 +130,7 @@ class Deployment:
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """(STARTS,) number of each event in a step."""
+        """(STARTS,) number of times that each event occurs in a step."""
         d, several = self.decoder, self.gpus > 1
         count = dict.fromkeys(STARTS, 0.0) | {"steps": 1.0, "parallel": float(several)}
         count["kernels"] = d.layers * (d.norms + OWN_KERNELS + 2.0 * bool(d.head_norm))

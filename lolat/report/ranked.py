@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 MOST_NOTES, MOST_NAMES, MOST_APART, MOST_KINDS = 3, 8, 3, 3
 SURE = (1.0 + COVERAGE) / 2
-"""The other of two is not mentioned if one is better with at least this probability."""
+"""An answer is not mentioned beside the best if the best is better with at least this probability."""
 PROBABLE = 0.8
-"""One of two is probably better if its probability is at least this; else they are too close to call."""
+"""The best is "probably better" than another answer with at least this chance; below, too close to call."""
 
 
 @dataclass(frozen=True)

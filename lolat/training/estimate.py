@@ -143,7 +143,7 @@ class ForwardTraining(TrainingPredictor):
         return TrainedBatch(iteration, remarks, half_width, prediction.in_domain, estimated=True)
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
-        """The ms of a forward pass of inference."""
+        """ms of a forward pass of inference, by the measured latencies."""
         return predict(self.latency, graph, Question(batch_size)).latency_ms
 
 

@@ -268,7 +268,7 @@ class PeakMemory(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All bytes of the moment."""
+        """The bytes of all parts together."""
         return sum(self.parts.values())
 
 
