@@ -78,7 +78,7 @@ def devices(
                 model = loaded or (opened or load)(one)
                 if loaded is None:
                     model.label = _name_in_all(model, launch) if name == ALL else name
-                for made in _as_asked(model, question, left_out, None if is_strict else without):
+                for made in _in_modes(model, question, left_out, None if is_strict else without):
                     distinct.setdefault((made.profile, made.asked), made)
             except LolatError as error:
                 if name != ALL and (len(names) == 1 or isinstance(error, ModelFileError)):
@@ -156,7 +156,7 @@ def _name_in_all(model: Model, launch: str | None) -> str:
     return next(named, model.profile)
 
 
-def _as_asked(
+def _in_modes(
     model: Model, question: LatencyQuestion | None, left_out: dict[str, LolatError],
     without: dict[str, LolatError] | None,
 ) -> Iterator[Model]:  # fmt: skip

@@ -124,16 +124,16 @@ def fit(
         raise InputError(f"{arg('framework')} {why}", code="framework")
     of_language |= tensor_parallel != () or served_model is not None
     file = _language_models(asked) if of_language else _document(asked)
-    _say_other_cards(asked, file)
+    _warn_of_other_cards(asked, file)
     if asked.facts is not None:
-        _say_unread_facts(asked.facts, asked.warn)
+        _warn_of_unread_facts(asked.facts, asked.warn)
     if of_sheet and not of_language:
         section = section_of_sheet(name or "", asked.facts, asked.framework, asked.stem, asked.warn)
         file = file.but(**section)
     if output is None:
         return Model(file)
     if file.has_latencies and not of_language and MODEL not in kinds:
-        _say_replaced(output, asked.warn)
+        _warn_of_replaced(output, asked.warn)
     file = merged(output, file)
     write(output, file.document)
     return Model(file, os.fspath(output))
@@ -214,11 +214,11 @@ def _document(asked: FitQuestion) -> DeviceFile:
     if facts is None and asked.kinds == [BLOCKS]:
         return blocks_file(path, asked.stem, name, asked.warn)
     if facts is None and asked.kinds.count(MODEL) == 1 and kinds <= {MODEL, NETWORKS}:
-        return _of_model(asked)
+        return _refitted(asked)
     raise asked.refused()
 
 
-def _say_other_cards(asked: FitQuestion, file: DeviceFile) -> None:
+def _warn_of_other_cards(asked: FitQuestion, file: DeviceFile) -> None:
     """Warn of tables that, by their names, are of another GPU than the profile, or of different GPUs."""
     cards: dict[str, str] = {}
     if own := card_of(file.kind):
@@ -232,7 +232,7 @@ def _say_other_cards(asked: FitQuestion, file: DeviceFile) -> None:
         asked.warn(f"by their names these are of several GPUs, whose times make no device: {found}")
 
 
-def _say_replaced(output: AnyPath, warn: Warn) -> None:
+def _warn_of_replaced(output: AnyPath, warn: Warn) -> None:
     """Warn that the output file holds measured latencies, which the new fit replaces."""
     with contextlib.suppress(LolatError):  # none, or a damaged one: `merged` says it
         if (old := read(output)).has_latencies and (known := fitted_on_words(old)):
@@ -242,7 +242,7 @@ def _say_replaced(output: AnyPath, warn: Warn) -> None:
             )
 
 
-def _say_unread_facts(facts: str, tell: Warn) -> None:
+def _warn_of_unread_facts(facts: str, tell: Warn) -> None:
     """Warn of the columns in a table of data sheets that LoLat does not use."""
     table = read_table(facts)
     table.mark_read("device", *KEPT)
@@ -402,7 +402,7 @@ over at least this number of rows. On our machines it was at most 0.2 after lear
 (docs/results/index.md)."""
 
 
-def _say_other_level(
+def _warn_of_other_level(
     model: Model, path: str, points: Sequence[Point], graphs: Mapping[str, Graph], warn: Warn
 ) -> None:
     """Warn of a table whose times are far from the predicted times inside the measured range."""
@@ -416,7 +416,7 @@ def _say_other_level(
         )
 
 
-def _of_model(asked: FitQuestion) -> DeviceFile:
+def _refitted(asked: FitQuestion) -> DeviceFile:
     """Fit a profile again to its own points and to tables of networks; its other sections are kept.
 
     Training is fitted again to the file's own points. A profile made from tables is only scaled to the
@@ -447,7 +447,7 @@ def _of_model(asked: FitQuestion) -> DeviceFile:
         more, graphs_of_more = points_of_networks(path, file, known, asked.name, asked.warn)
         if not more:
             continue
-        _say_other_level(model, path, more, graphs_of_more, asked.warn)
+        _warn_of_other_level(model, path, more, graphs_of_more, asked.warn)
         points += more
         graphs |= graphs_of_more
         remarks.append(

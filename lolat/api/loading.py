@@ -45,12 +45,12 @@ def load(path: str | os.PathLike[str]) -> Model:
     except ModelFileError as error:
         if error.code != "unknown-model" or (gpu := card_named(full)) is None:
             raise
-        model = Model((_of_chip(full, gpu) or model_of_sheet(full)).file, full)
+        model = Model((_profile_of_chip(full, gpu) or model_of_sheet(full)).file, full)
     else:
         kernels, product = model.file.kernels, model.file.product
         known = kernels is None or kernels.measured or model.file.environment.sheet is not None
         gpu = None if known else find_gpu(product)
-        if gpu and (made := _of_chip(product, gpu)):
+        if gpu and (made := _profile_of_chip(product, gpu)):
             model = with_file(model, model.file.but(**made.file.document))
     model.label, model.serving = name, partial(_serving, name, model)
     return model
@@ -112,7 +112,7 @@ def open_here(
     return as_probed(loaded)
 
 
-def _of_chip(name: str, gpu: Gpu) -> Model | None:
+def _profile_of_chip(name: str, gpu: Gpu) -> Model | None:
     """A profile of a GPU's networks from another form of its card or another card of its chip, or None."""
     for path, file in measured_models(name, lambda _: True, gpu):
         if file.kernels:

@@ -193,7 +193,7 @@ def evaluate(
             code="other-device",
         )
     for difference in other if device == CPU else ():  # before minutes are spent
-        progress.note(f"warning: {difference}; {_of_here(model, here)}")
+        progress.note(f"warning: {difference}; {_advice_here(model, here)}")
     # Read before a framework is started.
     wanted = check.read_cases(
         backend, networks or DEFAULT_NETWORKS, batch_sizes or EVALUATED_BATCHES, as_size(input_size)
@@ -223,7 +223,7 @@ def with_bundled(error: ModelFileError) -> ModelFileError:
     return error.reworded("; ".join(filter(None, [error.message, there])))
 
 
-def _of_here(model: Model, here: Mapping[str, Any]) -> str:
+def _advice_here(model: Model, here: Mapping[str, Any]) -> str:
     """A clause that names a bundled profile of this processor, if any, and the command to learn one."""
     where = model.file.environment
     learn = f"`{where.learn_command(threads=here.get('threads_asked'))}` learns this one"

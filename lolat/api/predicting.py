@@ -106,7 +106,9 @@ class Predictions(Several):
         if times:
             precisions = ", ".join(dict.fromkeys(p.precision for p in self.answers))
             how = "each in its fastest precision, " if self.in_fastest else "in "
-            words += f" of {_one(networks, 'network')} on {_one(devices, 'device')}"
+            words += (
+                f" of {_name_or_count(networks, 'network')} on {_name_or_count(devices, 'device')}"
+            )
             words += f", {how}{precisions}: {ends}"
         if not_fit := sum(p.fits is False for p in self.answers):
             words += f", {not_fit} of which {'does' if not_fit == 1 else 'do'} not fit into memory"
@@ -123,7 +125,7 @@ class Predictions(Several):
         self._shown().write_comparison(self, path)
 
 
-def _one(names: Collection[str], kind: str) -> str:
+def _name_or_count(names: Collection[str], kind: str) -> str:
     """The name if there is only one, else the number of names."""
     return next(iter(names)) if len(names) == 1 else plural(len(names), kind)
 

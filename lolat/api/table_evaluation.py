@@ -116,17 +116,17 @@ def evaluate_table(model: Model, tables: Sequence[str], question: TableQuestion)
     content, model = contents[asked[0].path], model.run_as(question.precision)
     for one in asked:
         found = COMPARE[content](model, one)
-        remarks += _of_others(model, found, one.path)
+        remarks += _other_devices_remark(model, found, one.path)
         compared += found
     if content != NETWORKS:
         say_unread((row.row for row in compared if isinstance(row.row, Row)), remarks.append)
     compared = unique([((r.timed.name, *r.row.items()), r) for r in compared], remarks.append)
-    remarks += _of_fitted(model, compared, tables)
+    remarks += _fitted_rows_remark(model, compared, tables)
     names = ("latency_ms", "predicted_ms", "interval_ms", "in_domain")
     rows = [
         {
             **c.row,
-            **_batch_of(c),
+            **_batch_size_entry(c),
             **{name: plain_data(getattr(c, name)) for name in names},
             **c.more,
         }
@@ -138,7 +138,7 @@ def evaluate_table(model: Model, tables: Sequence[str], question: TableQuestion)
     )
 
 
-def _batch_of(row: Compared) -> dict[str, int]:
+def _batch_size_entry(row: Compared) -> dict[str, int]:
     """{"batch_size": number} if the row of a network has a batch size, else {}."""
     if isinstance(row.timed, TimedNetwork) and "batch_size" in row.row:
         return {"batch_size": row.timed.batch_size}
@@ -158,7 +158,7 @@ def _content_of(asked: Comparison) -> Content:
     return content
 
 
-def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[str]:
+def _other_devices_remark(model: Model, compared: Sequence[Compared], table: str) -> list[str]:
     """A remark on rows of another device than the profile's, by device column or name of the table."""
     own, hardware = model.file.product, model.file.kind
     found = dict.fromkeys(filter(None, (row.row.get("device") for row in compared)))
@@ -171,7 +171,9 @@ def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[s
     return [f"the times are of {', '.join(others)}, the predictions of {own}"] if others else []
 
 
-def _of_fitted(model: Model, compared: Sequence[Compared], tables: Sequence[str]) -> list[str]:
+def _fitted_rows_remark(
+    model: Model, compared: Sequence[Compared], tables: Sequence[str]
+) -> list[str]:
     """A remark on rows that the profile was fitted to, or on their tables if the profile stores no rows."""
     known = fitted_rows(model)
     again = sum(getattr(row.timed, "key", "") in known for row in compared)

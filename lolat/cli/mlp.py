@@ -70,10 +70,10 @@ def predict(model: str, table: str, output: Path | None) -> None:
     common.check_file(output, "output", make_folder=True)
     answer = predict_table(model, table, output)
     common.warn(answer.warnings)
-    common.answer(answer, _predicted_lines(answer))
+    common.answer(answer, _prediction_lines(answer))
 
 
-def _predicted_lines(answer: LayerPredict) -> Iterator[str]:
+def _prediction_lines(answer: LayerPredict) -> Iterator[str]:
     """Yield lines on the errors of the predictions and the file that was written."""
     if answer.errors is not None:
         yield f"{answer.model}: {answer.layer} layers, recipe {answer.recipe}"

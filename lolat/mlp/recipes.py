@@ -74,13 +74,13 @@ class Recipe:
         return np.array([*self.columns(table, devices).values()], float).T
 
 
-def _words(table: LayerTable) -> dict[str, np.ndarray]:
+def _one_hot_words(table: LayerTable) -> dict[str, np.ndarray]:
     """One-hot columns (n,) for each optimizer and activation; "none" has no column."""
     kinds = {"optimizer": LAYER_OPTIMIZERS, "activation": ACTIVATIONS}
     return {f"{k}_{v}": table[k] == v for k, vs in kinds.items() for v in vs if v != "none"}
 
 
-def _sheets(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
+def _sheet_columns(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
     """Columns (n,) with facts of the row's GPU, if there are several; InputError without a data sheet."""
     facts = ("bandwidth_gbs", "cores", "clock_mhz") if len(devices) > 1 else ()
     sheets = [devices[key(gpu)] for gpu in table["gpu"].tolist()]
@@ -110,7 +110,7 @@ def paper_columns(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
             "out_channels": table["out_channels"], "padding_same": table["padding"] == "same",
             "stride": table["stride"], "use_bias": table["use_bias"],
         }  # fmt: skip
-    return columns | _words(table) | _sheets(table, devices)
+    return columns | _one_hot_words(table) | _sheet_columns(table, devices)
 
 
 PAPER = Recipe(
@@ -136,8 +136,8 @@ def best_columns(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
         padding = (work["side"] - 1) * work["stride"] + work["window"] - work["size"]
         padding = np.maximum(padding, 0.0) * (table["padding"] == "same")
         columns |= {"padding": padding, "odd": padding % 2, "use_bias": table["use_bias"]}
-    columns |= {name: np.log(values) for name, values in _sheets(table, devices).items()}
-    return columns | _words(table)
+    columns |= {name: np.log(values) for name, values in _sheet_columns(table, devices).items()}
+    return columns | _one_hot_words(table)
 
 
 # 160 epochs learn the noise of the training rows.

@@ -178,7 +178,7 @@ def by_formula(
     model = as_written(model, first)
     formula, size, off = model.predictor(predictor), as_whole(batch_size), ""
     if isinstance(formula, Roofline):
-        found, off = _nearest(space, formula, size)
+        found, off = _best_estimator(space, formula, size)
     else:
         found = table_estimator(
             space.grid, latency_tables(space, model, size, predictor)[1], formula, size
@@ -187,12 +187,12 @@ def by_formula(
     return replace(found, source=f"{found.source} in {how}{off}", exact=not off)
 
 
-def _nearest(space: Space, formula: Roofline, size: int) -> tuple[LatencyEstimator, str]:
+def _best_estimator(space: Space, formula: Roofline, size: int) -> tuple[LatencyEstimator, str]:
     """(estimator that fits whole networks best, its error for them as text)."""
     estimators, errors, _ = _checked(space, formula, size)
     best = min(range(len(estimators)), key=lambda n: float((errors[n] ** 2).mean()))
     off = float(errors[best].max())
-    by_parts = f"; summed over parts, {_within(errors[best])}"
+    by_parts = f"; summed over parts, {_error_words(errors[best])}"
     return estimators[best], by_parts * (off >= 1e-9)
 
 
@@ -227,7 +227,7 @@ def _checked(space: Space, formula: Roofline, size: int) -> Checked:
     return Checked(estimators, errors, all_times[LATENCY])
 
 
-def _within(errors: np.ndarray) -> str:
+def _error_words(errors: np.ndarray) -> str:
     """The largest error for whole networks, as text."""
     percent = float(f"{100 * errors.max():.2g}")
     return (
@@ -250,7 +250,7 @@ def latency_tables(
     if isinstance(formula, Roofline):
         _, errors, times = _checked(space, formula, size)
         if errors[0].max() > FAR:
-            told = f"the sum of the tables is {_within(errors[0])}"
+            told = f"the sum of the tables is {_error_words(errors[0])}"
             if errors[-1].max() < errors[0].max():
                 told += "; nas.estimator, which knows the host, is nearer"
             warnings.warn(told, stacklevel=2)

@@ -86,13 +86,13 @@ def search(
         _refuse_beside_table(objective, accuracy=accuracy, candidates=candidates, seed=seed)
     limits = limits_of(of_space, models, asked, predictor, sure, coverage, progress)
     most = candidates or CANDIDATES
-    rows, method, every = _to_score(limits, most, scores.rows)
-    first, *others = map(_asked, limits)
+    rows, method, every = _first_candidates(limits, most, scores.rows)
+    first, *others = map(_other_device, limits)
     result = SearchResult(
         of_space.label, of_space.size, first.batch_size, first.predictor, first.source, first.device,
         first.profile, method, first.max_ms, 0, 0, (), sure, others=tuple(others),
     )  # fmt: skip
-    result = _compared(result, limits, every)
+    result = _with_compared(result, limits, every)
     if not len(able := rows_within(limits, rows)):
         near = rows[[int(np.argmin(largest_share(limits, rows)))]]
         table = None if scores.rows is None else objective
@@ -104,14 +104,14 @@ def search(
     return _with_front(result, archive)
 
 
-def _asked(limit: Limit) -> OtherDevice:
+def _other_device(limit: Limit) -> OtherDevice:
     """A device of the search, for the result."""
     by, longest = limit.estimator, limit.max_ms if math.isfinite(limit.max_ms) else None
     model = limit.model
     return OtherDevice(model.label, model.profile, by.batch_size, by.predictor, by.source, longest)
 
 
-def _compared(result: SearchResult, limits: Sequence[Limit], rows: np.ndarray) -> SearchResult:
+def _with_compared(result: SearchResult, limits: Sequence[Limit], rows: np.ndarray) -> SearchResult:
     """The result with the number of compared `rows`, and the number that keep the limits."""
     if not (given := [limit for limit in limits if math.isfinite(limit.max_ms)]):
         return result
@@ -119,7 +119,7 @@ def _compared(result: SearchResult, limits: Sequence[Limit], rows: np.ndarray) -
     return replace(result, within=len(rows_within(limits, rows)), compared=len(rows), exact=exact)
 
 
-def _to_score(
+def _first_candidates(
     limits: Sequence[Limit], most: int, given: np.ndarray | None
 ) -> tuple[np.ndarray, str, np.ndarray]:
     """(candidates to score first, method of the search, candidates to compare with the limits).

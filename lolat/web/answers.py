@@ -208,7 +208,7 @@ def _training(
         command=_command("cost", form, device), cost=cost,
     )  # fmt: skip
     if isinstance(cost, Costs):
-        several = _several(
+        several = _compared_costs(
             form, _as_listed(form, cost), f"On {plain(device.key)}, the cheapest first"
         )
         remarks = dict.fromkeys(note for one in cost.answers for note in one.warnings)
@@ -230,7 +230,7 @@ def _training(
     return replace(
         about, title=title, bests=[(title, " and ".join(are))] * bool(cost.options[1:] and not no),
         facts=[] if no else [*facts_of_training(cost, best)],
-        sentences=_below(no, before[1:]), lines=[before[0].first], after=after,
+        sentences=_below_headline(no, before[1:]), lines=[before[0].first], after=after,
         legend=marks, remarks=cost.warnings,
         table=by_number.html(f"On {plain(device.key)}, by number of devices"),
     )  # fmt: skip
@@ -299,12 +299,12 @@ def _as_listed(form: Form, costs: Costs) -> Costs:
 def _costs(form: Form, costs: Costs, on: str) -> SideBySide:
     costs = _as_listed(form, costs)
     command = join(["lolat", "cost", form.network(), "--on", on, *form.options()])
-    found = _several(form, costs, "The cheapest first")
+    found = _compared_costs(form, costs, "The cheapest first")
     lines = [*found.lines, *left_out_lines(on_page(costs.left_out), None)]
     return replace(found, lines=lines, command=command)
 
 
-def _several(form: Form, costs: Costs, caption: str) -> SideBySide:
+def _compared_costs(form: Form, costs: Costs, caption: str) -> SideBySide:
     """A comparison of several trainings, without its command line."""
     said, table, bests, after = costs_parts(costs)
     row, is_one = best_row(costs), len({cost.device for cost in costs.answers}) == 1
@@ -318,14 +318,14 @@ def _several(form: Form, costs: Costs, caption: str) -> SideBySide:
         about=said,
         bests=[(found, "" if no else aim)],
         facts=[*facts_of_training(*row)] if row and not no else [],
-        sentences=_below(no, bests),
+        sentences=_below_headline(no, bests),
         table=table.html(caption) if table.rows else "",
         legend=marks,
         lines=[line for line in after if line not in marks],
     )
 
 
-def _below(no: Sequence[str], said: Sequence[Sentence]) -> list[Sentence]:
+def _below_headline(no: Sequence[str], said: Sequence[Sentence]) -> list[Sentence]:
     """The sentences below the headline, which is the first choice in `said`, or the refusal `no`."""
     best = None if no else next((one for one in said if one.head), None)
     told = (one.below_headline if one is best else [one] for one in said)
@@ -335,14 +335,14 @@ def _below(no: Sequence[str], said: Sequence[Sentence]) -> list[Sentence]:
 # ---- Language models.
 
 
-def _given(form: Form, question: Values) -> dict[str, Any]:
+def _serving_question(form: Form, question: Values) -> dict[str, Any]:
     """The arguments of `Model.llm` that the form sets."""
     given = {field.name: question[field.name] for field in form.own_fields}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -> Card:
-    asked, no, told = _given(form, question), list[str](), list[str]()
+    asked, no, told = _serving_question(form, question), list[str](), list[str]()
     try:
         answer = device.model.llm(decoder, **asked)
     except AnswerIsNo as error:
@@ -371,8 +371,8 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
             for of in several
         ],
         sentences=[*map(Sentence, [*no, *best] if is_answer else no)], lines=before,
-        table=_on_page(configurations).html(f"On {plain(device.key)}, {load_line(answer.served)}"),
-        load=row.load_words, parts=_parts(row) if is_answer else [], row=row,
+        table=_card_table(configurations).html(f"On {plain(device.key)}, {load_line(answer.served)}"),
+        load=row.load_words, parts=_token_parts(row) if is_answer else [], row=row,
         facts=[fact for fact in facts(row, answer) if not (best and fact[0] == "Headroom")]
         if is_answer else [],
         answer=None if no else answer, after=notes if is_answer else [],
@@ -381,7 +381,7 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
     )  # fmt: skip
 
 
-def _on_page(table: ReportTable) -> ReportTable:
+def _card_table(table: ReportTable) -> ReportTable:
     """The table on a card; under a request rate the price of tokens stands under the monthly price."""
     if table.rows[0].request_rate is None:
         return table
@@ -389,7 +389,7 @@ def _on_page(table: ReportTable) -> ReportTable:
     return replace(table, columns=columns)
 
 
-def _parts(row: ServingConfig) -> list[tuple[int, str, float]]:
+def _token_parts(row: ServingConfig) -> list[tuple[int, str, float]]:
     """(color, name, share) for each part of a token's time; the last entry sums all small parts."""
     parts = [(BREAKDOWN.index(name), words, share) for name, words, share in breakdown(row)]
     rest = 1.0 - sum(share for *_, share in parts)
@@ -408,7 +408,7 @@ def _served_beside(
 ) -> SideBySide:
     """Compare the best rows of several devices under one load; table and cards have the cheapest first."""
     found = {c.device.key: c.answer for c in cards if c.answer and c.is_compared}
-    asked = ServingQuestion(**_given(form, question))
+    asked = ServingQuestion(**_serving_question(form, question))
     several = side_by_side(found, asked, left_out)
     table, place = "", by_price(several, several.best_rows)
     if place:

@@ -111,11 +111,11 @@ def chart(form: Form, question: Mapping[str, Any], cards: Sequence[Card]) -> Cha
             [(f"{tick:g}", at) for tick in ticks if 0.0 < (at := place((tick, tick))[axis]) < 1.0]
             for axis in (0, 1)
         ],
-        table=_on_the_line([loads[n] for n in front]),
+        table=_front_table([loads[n] for n in front]),
     )
 
 
-def _on_the_line(loads: Sequence[tuple[str, ServingConfig]]) -> str:
+def _front_table(loads: Sequence[tuple[str, ServingConfig]]) -> str:
     """A table, as HTML, of the configurations on the Pareto front."""
     splits = {row.expert_parallel for _, row in loads} != {1}
     columns = [

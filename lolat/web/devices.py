@@ -114,7 +114,7 @@ def devices(named: Sequence[Path] = ()) -> dict[str, ListedDevice]:
 def every_device(others: Iterable[ListedDevice]) -> tuple[list[ListedDevice], dict[str, str]]:
     """(the devices of `lolat llm all` and `others`, {name: reason} of left-out devices)."""
     models, left_out = serving_models(ALL)
-    found = {model.profile: _of_name(model) for model in models.values()} | {
+    found = {model.profile: _listed_by_name(model) for model in models.values()} | {
         d.key: d for d in others
     }
     return [*found.values()], {n: w for n, w in on_page(left_out).items() if n not in found}
@@ -125,7 +125,7 @@ def on_page(left_out: Mapping[str, str]) -> dict[str, str]:
     return {name: TO_ADD if topic(why) == NOT_ALL else why for name, why in left_out.items()}
 
 
-def _of_name(model: Model) -> ListedDevice:
+def _listed_by_name(model: Model) -> ListedDevice:
     """A listed device for a profile that a command opens by its name."""
     return ListedDevice(model.profile, Path(model.source or model.profile), False, model)
 
@@ -155,7 +155,7 @@ def keys_of(name: str, listed: dict[str, ListedDevice], view: str) -> list[str]:
             served = serving_models(name, view == "decoder").models.values() if is_llm else ()
             models = served or [load(name)]
             for model in models:
-                listed.setdefault(model.profile, _of_name(model))
+                listed.setdefault(model.profile, _listed_by_name(model))
             return [model.profile for model in models]
     return [name if name in listed else by_case.get(name.casefold(), name)]
 

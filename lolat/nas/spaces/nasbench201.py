@@ -162,7 +162,7 @@ _ALL_RUN = (_NONE, _CONV1, _CONV3, _POOL)  # `none` multiplies by zero, `skip_co
 _NEEDED_RUN = (_SKIP, _CONV1, _CONV3, _POOL)  # each with its addition
 
 
-def _often(rows: np.ndarray, live: np.ndarray, operations: Sequence[int]) -> np.ndarray:
+def _counts_of_edges(rows: np.ndarray, live: np.ndarray, operations: Sequence[int]) -> np.ndarray:
     """(networks, 1 + operations): 1, then the number of live edges with each operation."""
     columns = [((rows == op) & live).sum(axis=1).astype(np.float64) for op in operations]
     return np.column_stack([np.ones(len(rows)), *columns])
@@ -202,13 +202,13 @@ def folded(rows: np.ndarray) -> np.ndarray:
 
 def _all_run(rows: np.ndarray) -> np.ndarray:
     """(networks, 5): 1, then the number of each operation of _ALL_RUN among all edges."""
-    return _often(rows, np.ones_like(rows, dtype=bool), _ALL_RUN)
+    return _counts_of_edges(rows, np.ones_like(rows, dtype=bool), _ALL_RUN)
 
 
 def _needed_run(rows: np.ndarray) -> np.ndarray:
     """(networks, 5): 1, then the number of each operation of _NEEDED_RUN among needed and folded edges."""
     live, whole = needed_edges(rows)
-    counts = _often(rows, live | folded(rows), _NEEDED_RUN)
+    counts = _counts_of_edges(rows, live | folded(rows), _NEEDED_RUN)
     return np.where(whole[:, None], counts, _CONSTANT * counts)
 
 

@@ -78,11 +78,11 @@ def _graph(model: Any, name: str, input_size: AnySize) -> Graph:
     inputs = inputs_of(model.graph, parameters, as_size(input_size), name, remarks)
     twin = type(model)()
     twin.CopyFrom(model)
-    again = partial(_of_samples, twin, name, inputs, parameters)
+    again = partial(_graph_of_samples, twin, name, inputs, parameters)
     fixed = [one.fixed for one in inputs.values()]
     most = max(fixed, default=0)
     try:
-        graph = _of_samples(model, name, inputs, parameters)
+        graph = _graph_of_samples(model, name, inputs, parameters)
     except NetworkError as error:
         if most < 2 or not _is_read(partial(again, most)):
             raise
@@ -115,7 +115,7 @@ def _is_read(read: Callable[[], Graph]) -> bool:
     return True
 
 
-def _of_samples(
+def _graph_of_samples(
     model: Any, name: str, inputs: Mapping[str, Input], parameters: set[str], samples: int = 1
 ) -> Graph:
     """The Graph of a ModelProto at batch size `samples`."""
@@ -162,14 +162,14 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
         tensor.elem_type = tensor.elem_type or onnx.TensorProto.FLOAT
         tensor.shape.SetInParent()
     parameters = {i.name for i in graph.initializer}
-    if _take(graph.input, lambda i: i.name in parameters):  # as before version 4 of the format
+    if _removed(graph.input, lambda i: i.name in parameters):  # as before version 4 of the format
         model.ir_version = max(model.ir_version, 4)
-    large = [_as_input(t, t.name) for t in _take(graph.initializer, _is_large)]
+    large = [_as_input(t, t.name) for t in _removed(graph.initializer, _is_large)]
     try:
         if model.functions:
             model.CopyFrom(onnx.inliner.inline_local_functions(model))
             graph = model.graph
-        constants = _take(
+        constants = _removed(
             graph.node, lambda n: n.op_type == "Constant" and _is_large(n.attribute[0].t)
         )
         large += [_as_input(node.attribute[0].t, node.output[0]) for node in constants]
@@ -210,7 +210,7 @@ def _elements(graph: Any, parameters: set[str]) -> int:
     return sum(size for size in sizes if size > 1)
 
 
-def _take(messages: Any, which: Any) -> list[Any]:
+def _removed(messages: Any, which: Any) -> list[Any]:
     """Remove the messages for which `which` is True from a repeated field, and return them."""
     taken = [(at, message) for at, message in enumerate(messages) if which(message)]
     for at, _ in reversed(taken):

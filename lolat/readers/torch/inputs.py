@@ -48,7 +48,7 @@ def calls(
     import torch
 
     if example is not None:
-        yield _of_one(model, example, name, size, axis, remarks)
+        yield _example_of_one_sample(model, example, name, size, axis, remarks)
         return
     guess = "" if len(size.numbers) > 1 else channels_from(model)
     title = f"the input, with the channels of {guess}" if guess else "the input"
@@ -142,7 +142,7 @@ def _image(numbers: Sequence[int]) -> tuple[int, ...]:
     return sides if len(sides) == 3 else (3, *sides_of(sides))
 
 
-def _of_one(
+def _example_of_one_sample(
     model: Any, example: Any, name: str, size: Size, axis: int, remarks: list[str]
 ) -> ExampleCall:
     """The example at batch size 1, and at `size` if it is given.

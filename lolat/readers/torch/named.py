@@ -204,7 +204,7 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
                 if one.image_size != of_file:
                     resized.append(of_file)
         if named := head or next(iter(settings.architectures or ()), ""):
-            return _of_class(getattr(transformers, named), settings)
+            return _built_of_class(getattr(transformers, named), settings)
         names = transformers.models.auto.modeling_auto
         kind = settings.model_type
         # A type that can be encoder and decoder is an encoder unless the file says is_decoder.
@@ -222,7 +222,7 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
     return model, _inputs_of(model)
 
 
-def _of_class(kind: Any, settings: Any) -> Any:
+def _built_of_class(kind: Any, settings: Any) -> Any:
     """Build a network from its settings. `kind`: an Auto class, or a class for (part of) the settings."""
     if hasattr(kind, "from_config"):
         return kind.from_config(settings)

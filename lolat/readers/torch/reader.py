@@ -67,7 +67,7 @@ def read_model(
     import_torch()
     size = as_size(input_size)
     _refuse(model, example)
-    how = (*_run_as(model, example), *(_in_tf32() if is_own else ()))
+    how = (*_mode_remarks(model, example), *(_tf32_remark() if is_own else ()))
     model = getattr(model, "_orig_mod", model)  # inside torch.compile
     from lolat.readers.torch.detectors import Detector, is_detector
     from lolat.readers.torch.isolation import trained_as_by_its_code
@@ -110,7 +110,7 @@ def _refuse(model: Any, example: Any) -> None:
             raise quantized_error(what, "the network in float that it was made from")
 
 
-def _run_as(model: Any, example: Any) -> Iterator[str]:
+def _mode_remarks(model: Any, example: Any) -> Iterator[str]:
     """Yield remarks on how a module runs that a graph does not store: compiled, in training, its layout."""
     from lolat.readers.torch.layout import formats_of, in_channels_last
 
@@ -175,7 +175,7 @@ def _missing_kernels(model: Any) -> set[str]:
     return known
 
 
-def _in_tf32() -> Iterator[str]:
+def _tf32_remark() -> Iterator[str]:
     """Yield a remark if the process lets PyTorch compute float32 products in TF32."""
     import torch
 
@@ -205,7 +205,7 @@ def _read(model: Any, name: str, size: Size, example: Any) -> Graph:
     if not misread:
         graph, misread = _traced(model, name, size, example, 0)
         if not misread:
-            return replace(graph, warnings=(*graph.warnings, *_first_axis(example)))
+            return replace(graph, warnings=(*graph.warnings, *_batch_axis_remark(example)))
     with contextlib.suppress(LolatError):
         turned, again = _traced(model, name, size, example, 1)
         if not again:
@@ -238,7 +238,7 @@ def _with_steps_first(model: Any, example: Any) -> str:
     return "" if first is None else type(first).__name__
 
 
-def _first_axis(example: Any) -> Iterator[str]:
+def _batch_axis_remark(example: Any) -> Iterator[str]:
     """Yield a remark if the first axis of an example, the batch, has more than one element."""
     shapes = [tuple(t.shape) for t in tensors_in(example) if t.dim()]
     if any(s[0] > 1 for s in shapes):
@@ -249,7 +249,7 @@ def _first_axis(example: Any) -> Iterator[str]:
         )
 
 
-def _as_image(model: Any, size: Size, graph: Graph) -> Iterator[str]:
+def _as_image_remark(model: Any, size: Size, graph: Graph) -> Iterator[str]:
     """Yield a remark if one number was read as an image's side or as steps, and no layer decides."""
     numbers, (kind, layer), (shape, *_) = size.numbers, first_layer(model), graph.input_sizes
     alone = "".join(f"{n:,} features are input_size=[({n},)] in Python" for n in numbers)
@@ -261,7 +261,7 @@ def _as_image(model: Any, size: Size, graph: Graph) -> Iterator[str]:
         yield f"read as {steps}, those of its first dense layer; {alone}"
 
 
-def _longer(model: Any, graph: Graph) -> Iterator[str]:
+def _too_long_remark(model: Any, graph: Graph) -> Iterator[str]:
     """Yield a remark if the input has more tokens than the network has positions."""
     inputs, most = [graph.tensors[i] for i in graph.inputs], most_positions(model)
     lengths = (t.shape[1] for t in inputs if len(t.shape) == 2 and t.dtype.startswith("int"))
@@ -269,7 +269,7 @@ def _longer(model: Any, graph: Graph) -> Iterator[str]:
         yield f"longer than the {most} positions that its configuration gives it"
 
 
-def _folded(model: Any, size: Size, graph: Graph) -> Iterator[str]:
+def _folded_remark(model: Any, size: Size, graph: Graph) -> Iterator[str]:
     """Yield a remark if the module's code may read the sample, made from one number, as several samples."""
     (shape, *others), (rows, *_) = graph.input_sizes, (*graph.shapes(graph.outputs), ())
     if len(size.numbers) != 1 or others or first_layer(model)[0] == "Embedding":
@@ -294,8 +294,11 @@ def _traced(model: Any, name: str, size: Size, example: Any, axis: int) -> tuple
         try:
             graph, misread = traced(model, name, call, axis)
             if example is None:
-                sized += [*_as_image(model, size, graph), *_folded(model, size, graph)]
-            sized += _longer(model, graph)
+                sized += [
+                    *_as_image_remark(model, size, graph),
+                    *_folded_remark(model, size, graph),
+                ]
+            sized += _too_long_remark(model, graph)
             graph = replace(graph, warnings=(*graph.warnings, *sized))
             if not misread and type(model).__module__.partition(".")[0] not in _PUBLISHED:
                 laid = list[str]()

@@ -137,11 +137,11 @@ def _remedy(model: Any, cause: Exception, numbers: Sequence[int], fits: str, exa
         return known[1]
     if isinstance(cause, AttributeError) and "'NoneType'" not in _reason(model, cause):
         return ""  # no other input mends it
-    if mended := _of_layer(model, cause, numbers):
+    if mended := _layer_remedy(model, cause, numbers):
         return mended
-    remedy = _of_size(model, str(cause), numbers, fits)
+    remedy = _size_remedy(model, str(cause), numbers, fits)
     if example is not None and not numbers:
-        remedy = _of_returned(model, str(cause), tensors_in(example))
+        remedy = _returned_inputs_remedy(model, str(cause), tensors_in(example))
     if not user_line(cause):
         return remedy
     if fits:
@@ -149,7 +149,7 @@ def _remedy(model: Any, cause: Exception, numbers: Sequence[int], fits: str, exa
     return remedy if remedy.startswith("PyTorch") else f"mend its code there, or {remedy}"
 
 
-def _of_layer(model: Any, cause: Exception, numbers: Sequence[int]) -> str:
+def _layer_remedy(model: Any, cause: Exception, numbers: Sequence[int]) -> str:
     """The remedy for a layer that expects another number of channels; "" if the input may be the cause."""
     channels, path = _CHANNELS.search(str(cause)), _layer_of(model, cause)
     if not channels or channels_from(model):
@@ -161,7 +161,7 @@ def _of_layer(model: Any, cause: Exception, numbers: Sequence[int]) -> str:
     return f"mend {path!r}: it gets {channels[2]} channels and takes {channels[1]}"
 
 
-def _of_returned(model: Any, why: str, tensors: Sequence[Any]) -> str:
+def _returned_inputs_remedy(model: Any, why: str, tensors: Sequence[Any]) -> str:
     """The remedy of `reading_error` for inputs that the user's function returned with the module."""
     kind, _ = first_layer(model)
     axes = {"Linear": 0, "Conv1d": 1, "Conv2d": 2, "Conv3d": 3}.get(kind)
@@ -183,7 +183,7 @@ def _of_returned(model: Any, why: str, tensors: Sequence[Any]) -> str:
     return "its inputs are those returned beside it: mend them there"
 
 
-def _of_size(model: Any, why: str, numbers: Sequence[int], fits: str) -> str:
+def _size_remedy(model: Any, why: str, numbers: Sequence[int], fits: str) -> str:
     """The remedy of `reading_error` for an input of the wrong size."""
     size = arg("input_size")
     remedy = f"try {size} {fits}" if fits else f"try another {size}"

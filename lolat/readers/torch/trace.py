@@ -309,11 +309,11 @@ def read_with_several(
     code raises.
     """
     tracer, outputs = _called_again(model, name, call, axis, samples)
-    remarks += _permuted(model, tracer)
+    remarks += _permuted_remark(model, tracer)
     return tracer.builder.build(tracer.writer.prune(outputs))
 
 
-def _permuted(model: Any, tracer: Tracer) -> Iterator[str]:
+def _permuted_remark(model: Any, tracer: Tracer) -> Iterator[str]:
     """Yield a remark if convolutions run in channels last, but neither code nor weights set this layout."""
     if torch.channels_last in formats_of(model.parameters()) | tracer.formats:
         return
