@@ -145,14 +145,14 @@ class Tab:
         return {f.name: f for f in (*self.subject.fields, *self.fields)}
 
 
-def _labeled_by_itself(choices: Iterable[str], first: str = "") -> dict[str, str]:
+def _of(choices: Iterable[str], first: str = "") -> dict[str, str]:
     """Choices of a field, each labeled with itself; `first`: the label of the empty choice."""
     return ({"": first} if first else {}) | {choice: choice for choice in choices}
 
 
 def _words(name: str, first: str = "") -> dict[str, str]:
     """The choices of a parameter; `first`: the label of the empty choice."""
-    return _labeled_by_itself(EVERY[name].choices, first)
+    return _of(EVERY[name].choices, first)
 
 
 MODE = (
@@ -239,7 +239,7 @@ TABS = {
         *LIMITS,
         *UPDATE,
         CHECKPOINTING,
-        Field("precision", "Precision", "", choices=_labeled_by_itself(("amp", "bf16"), "mixed (amp)")),
+        Field("precision", "Precision", "", choices=_of(("amp", "bf16"), "mixed (amp)")),
         MODE[1],
         Field("optimizer", "Optimizer", DECODER_OPTIMIZER, choices=_words("optimizer")),
         Field("sharding", "Divided among the GPUs", "fsdp", choices=SHARDED),
@@ -280,7 +280,7 @@ TABS = {
         Field("max_num_seqs", "Requests in a step, at most", "", "empty: the framework's usual number"),
         Field("max_num_batched_tokens", "Tokens in a step, at most", "", "empty: the usual number"),
         Field("kv_dtype", "Data type of the cache",
-              choices=_labeled_by_itself(CACHE_BYTES, "as published, or the framework's default")),
+              choices=_of(CACHE_BYTES, "as published, or the framework's default")),
         SURE,
         Field("gpus", "GPUs in all, at most", "",
               "empty: as many as one machine has; for a rate as many as it needs"),
