@@ -56,8 +56,9 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
         is_checked=bool(model.state and model.state.check))  # fmt: skip
     if mode.dtype == AMP:
         half, doubts = with_copies(half, doubts, file, graph, latency)
-    remarks = [*(graph.one_batch if size > 1 else ()), *extrapolation.remarks, *amp_remarks(file)]
-    remarks += (*doubts, *steps_alone, *other_framework(file, graph.framework))
+    remarks = [*graph.batch_independent] if size > 1 else []
+    remarks += (*extrapolation.remarks, *amp_remarks(file), *doubts, *steps_alone)
+    remarks += other_framework(file, graph.framework)
     upcasts = lost_upcasts(graph, mode) if mode.half else ()
     remarks += (*of_its_source(file), *layout_remarks(model, graph), *upcasts, *of_counts)
     interval = interval_around(latency, half)

@@ -98,11 +98,16 @@ def is_view(graph: Graph, operation: Operation) -> bool:
 
 def free_parameters(graph: Graph) -> list[tuple[list[int], int]]:
     """(positions of the operations that compute its gradient, elements) of each trained constant."""
-    part, readers = backward_of(graph), dict[int, Any](graph.consumers()) if graph.free else {}
-    if graph.free:  # a result stands for the constants that its operation's kernel is computed from
+    part, readers = (
+        backward_of(graph),
+        dict[int, Any](graph.consumers()) if graph.loose_parameters else {},
+    )
+    if (
+        graph.loose_parameters
+    ):  # a result stands for the constants that its operation's kernel is computed from
         readers |= {t: [i] for i, o in enumerate(graph.operations) for t in o.outputs}
     found = []
-    for elements, constants in graph.free:
+    for elements, constants in graph.loose_parameters:
         needed = (t for t in constants if part.needs[t])
         reading = sorted(i for t in needed for i in readers.get(t, ()) if part.runs[i])
         found += [(reading, elements)] if reading else []
@@ -115,7 +120,7 @@ def read_parameters(graph: Graph) -> dict[int, int]:
     memory = {t for tensors, freed in graph.storages if freed == -1 for t in tensors}
     whole = (
         t
-        for elements, constants in graph.free
+        for elements, constants in graph.loose_parameters
         for t in memory.intersection(constants)
         if graph.tensors[t].elements() == elements
     )
@@ -145,7 +150,7 @@ def backward_of(graph: Graph) -> Backward:
     """The backward pass of a graph."""
     tensors, operations = graph.tensors, graph.operations
     is_float = ["float" in t.dtype or "complex" in t.dtype for t in tensors]
-    given = {t for o in operations for t in o.outputs}.union(graph.inputs, graph.still)
+    given = {t for o in operations for t in o.outputs}.union(graph.inputs, graph.untrained)
     needs = [real and t not in given for t, real in enumerate(is_float)]
     for o in operations:
         if kinds.STOPPED in o.attributes or o.kind == "fill":

@@ -251,9 +251,10 @@ def as_trained(graph: Graph) -> Graph:
             "expected the network in float that it was made from",
             code="quantized",
         )
-    if graph.training:
+    if graph.training_obstacles:
+        obstacles = "; ".join(graph.training_obstacles)
         raise NetworkError(
-            f"{shortened(graph.name)}: {'; '.join(graph.training)}, which is not counted; expected a "
+            f"{shortened(graph.name)}: {obstacles}, which is not counted; expected a "
             f"network without that ({arg('tune')} freezes parts, {arg('checkpointing')} recomputes)",
             code="partly-trained",
         )

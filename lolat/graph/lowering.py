@@ -47,7 +47,7 @@ class Lowering:
             for t in o.inputs:
                 self.readers.setdefault(self.origin[t], []).append(i)
         self.final = {self.origin[t] for t in graph.outputs}
-        self.uncopied = {*graph.still} if graph.framework == "torch" else set()
+        self.uncopied = {*graph.untrained} if graph.framework == "torch" else set()
         self.strided, self.copied = transpositions(graph, mode.half)
         self.floats = ["float" in t.dtype for t in graph.tensors]
         self.sizes = self._element_bytes()

@@ -109,8 +109,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     `inputs`, `outputs`: tensor indices. `warnings`: remarks of the reader for the user. `framework`: keras,
     torch, onnx, or "" if unknown. `channels_first`: True if the channels of images are on axis 1, as in
     PyTorch and ONNX; else they are on the last axis. `kept`: tensors that the caller keeps besides the
-    outputs, such as a decoder's keys and values. `training`: reasons why training the network cannot be
-    counted.
+    outputs, such as a decoder's keys and values. `training_obstacles`: reasons why training the network
+    cannot be counted.
     """
 
     name: str
@@ -125,20 +125,23 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     storages: tuple[tuple[tuple[int, ...], int], ...] = ()
     """(tensors that share memory in PyTorch, the last tensor written before this memory is freed); the
     second is -1 for the memory of parameters, in any framework."""
-    training: tuple[str, ...] = ()
+    training_obstacles: tuple[str, ...] = msgspec.field(default=(), name="training")
     autocast: bool = False  # its code computes in half precision with parameters in float32
     training_only: tuple[
         str, ...
     ] = ()  # effects in training that are not counted, such as stochastic depth
-    still: tuple[int, ...] = ()  # constants that are not trained
-    free: tuple[tuple[Size, tuple[int, ...]], ...] = ()
+    untrained: tuple[int, ...] = msgspec.field(default=(), name="still")  # constants
+    loose_parameters: tuple[tuple[Size, tuple[int, ...]], ...] = msgspec.field(
+        default=(), name="free"
+    )
     """(elements of a parameter that is no operation's weight, the constants computed from the parameter);
     the constants are () if the parameter is not trained."""
     upcasts: Size = 0  # number of conversions to float32 of tensors that are in float32 already
     extra_bytes: ExtraBytes = ExtraBytes()
     one_sample: str = ""  # reason why the network's code accepts only batches of one sample
     training_only_on_cpu: tuple[str, ...] = ()  # effects in training on a CPU only
-    one_batch: tuple[str, ...] = ()  # the `warnings` on work that does not grow with the batch
+    batch_independent: tuple[str, ...] = msgspec.field(default=(), name="one_batch")
+    """The `warnings` on work that does not grow with the batch."""
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 
@@ -269,11 +272,11 @@ class GraphBuilder:
         self.inputs: list[int] = []
         self.kept: list[int] = []
         self.storages: list[tuple[Sequence[int], int]] = []
-        self.still: list[int] = []
-        self.free: list[tuple[int, tuple[int, ...]]] = []
+        self.untrained: list[int] = []
+        self.loose_parameters: list[tuple[int, tuple[int, ...]]] = []
         self.upcasts = 0
         self.warnings: list[str] = []
-        self.training: list[str] = []
+        self.training_obstacles: list[str] = []
         self.training_only: list[str] = []
         self.training_only_on_cpu: list[str] = []
         self._names: dict[tuple[str, str], int] = {}

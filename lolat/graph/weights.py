@@ -28,7 +28,7 @@ def weight_elements(graph: Graph) -> int:
 
 def free_elements(graph: Graph) -> int:
     """Number of parameters that are no operation's weights, such as a table of positions."""
-    return sum(number for number, _ in graph.free)
+    return sum(number for number, _ in graph.loose_parameters)
 
 
 @cached_on_graph
@@ -79,23 +79,23 @@ def completed(
 ) -> Graph:
     """The finished graph of a network with `number` elements of parameters and weights in buffers.
 
-    Parameters that are no operation's weights become `Graph.free`. `made`: a constant that is such a
-    parameter, or computed from one -> the parameter's elements. If many parameters are neither weights nor
-    operands, the graph gets a remark and they count as not trained.
+    Parameters that are no operation's weights become `Graph.loose_parameters`. `made`: a constant that is
+    such a parameter, or computed from one -> the parameter's elements. If many parameters are neither
+    weights nor operands, the graph gets a remark and they count as not trained.
     """
     graph = builder.build(outputs)
     rest = number - weight_elements(graph)
     operands = {i for o in graph.operations for i in o.inputs}.intersection(made)
     unread = rest - sum(made[i] for i in operands)
     if unread > FEW_PARAMETERS and unread > (1.0 - READ_SHARE) * number:
-        builder.free.append((unread, ()))
+        builder.loose_parameters.append((unread, ()))
         rest -= unread
         builder.warnings.append(
             f"{unread:,} of its {number:,} parameters are the weights of no operation: they take memory, "
             "and are taken not to be trained"
         )
     if rest > 0:
-        builder.free.append((rest, tuple(made)))
+        builder.loose_parameters.append((rest, tuple(made)))
     return builder.build(outputs)
 
 

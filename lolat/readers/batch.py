@@ -38,7 +38,9 @@ def with_remarks(one: Graph, read: Callable[[int], Graph], asks_two: bool = Fals
 def for_one_batch(graph: Graph, *remarks: str) -> Graph:
     """The graph with remarks on work that does not grow with the batch size."""
     told = tuple(f"{remark}, {ONLY}" for remark in remarks)
-    return replace(graph, warnings=graph.warnings + told, one_batch=graph.one_batch + told)
+    return replace(
+        graph, warnings=graph.warnings + told, batch_independent=graph.batch_independent + told
+    )
 
 
 def _why_one_sample(read: Callable[[int], Graph]) -> str:

@@ -247,13 +247,13 @@ class Writer:
                 reached |= set(operation.inputs) - self.detached
         return needed, reached
 
-    def mark_stops(self, still: Iterable[int]) -> None:
-        """Mark operations that no gradient passes through. `still`: constants that are not trained."""
+    def mark_stops(self, untrained: Iterable[int]) -> None:
+        """Mark operations that no gradient passes through. `untrained`: constants that are not trained."""
         operations = self.builder.operations
         for i, o in enumerate(operations):
             if not self.detached.isdisjoint(o.outputs):
                 operations[i] = o.changed(**{STOPPED: True})
-        self.builder.still += still
+        self.builder.untrained += untrained
 
     def prune(self, outputs: Sequence[int]) -> list[int]:
         """Drop operations that no output needs, and tensors that no operation reads or writes.
@@ -279,15 +279,16 @@ class Writer:
             read, written = (tuple(number[i] for i in tensors) for tensors in (o.inputs, o.outputs))
             builder.operations.append(structs.replace(o, inputs=read, outputs=written))
         builder.inputs[:] = [number[i] for i in builder.inputs]
-        for found in (builder.kept, builder.still):
+        for found in (builder.kept, builder.untrained):
             found[:] = [number[i] for i in found if i in number]
         of_storage = (
             (tuple(dict.fromkeys(number[t] for t in tensors if t in number)), last)
             for tensors, last in builder.storages
         )
         builder.storages[:] = [(t, bisect_right(order, last) - 1) for t, last in of_storage if t]
-        builder.free[:] = [
-            (n, tuple(number[i] for i in made if i in number)) for n, made in builder.free
+        builder.loose_parameters[:] = [
+            (n, tuple(number[i] for i in made if i in number))
+            for n, made in builder.loose_parameters
         ]
         return [number[i] for i in outputs]
 

@@ -279,7 +279,7 @@ class EstimatedTraining(TrainingPredictor):
         remarks += other_framework(self.file, graph.framework, "training")
         remarks += of_its_source(self.file)
         remarks += (*amp_remarks(self.file), *lost_upcasts(graph, self.file.mode))
-        first = graph.one_batch * (batch_size > 1)
+        first = graph.batch_independent * (batch_size > 1)
         return tuple(dict.fromkeys((*first, *remarks, *count(graph).warnings)))
 
     def _half_width(

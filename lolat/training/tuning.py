@@ -123,8 +123,8 @@ def tuned(graph: Graph, tune: str | None, checkpointing: str | None) -> Graph:
     return graph
 
 
-def _with(graph: Graph, operations: Iterable[Operation], still: Iterable[int]) -> Graph:
-    return replace(graph, operations=tuple(operations), still=tuple(still))
+def _with(graph: Graph, operations: Iterable[Operation], untrained: Iterable[int]) -> Graph:
+    return replace(graph, operations=tuple(operations), untrained=tuple(untrained))
 
 
 def _constants(graph: Graph) -> set[int]:
@@ -135,7 +135,7 @@ def _constants(graph: Graph) -> set[int]:
 def _tuned(graph: Graph, tuning: Tuning) -> Graph:
     operations = [o.changed(**{TRAINED: None, COMPUTED: None}) for o in graph.operations]
     if not tuning.is_partial:
-        return _with(graph, operations, graph.still)
+        return _with(graph, operations, graph.untrained)
     last = max((i for i, o in enumerate(operations) if o.kind in KERNELS), default=0)
     if tuning.half:
         raise InputError(
@@ -145,7 +145,7 @@ def _tuned(graph: Graph, tuning: Tuning) -> Graph:
         )
     if tuning.rank:
         return _adapted(graph, operations, tuning.rank, last)
-    begin, end, still = last, last + 1, _constants(graph)
+    begin, end, untrained = last, last + 1, _constants(graph)
     if tuning.frozen != HEAD:
         every = units(graph)
         if tuning.frozen >= len(every):
@@ -156,13 +156,15 @@ def _tuned(graph: Graph, tuning: Tuning) -> Graph:
             )
         begin, end = every[tuning.frozen - 1][0][-1] + 1, len(operations)
         frozen = {t for o in operations[:begin] for t in o.inputs}
-        shared = {t for _, made in graph.free if not frozen.isdisjoint(made) for t in made}
-        still &= frozen | shared | {*graph.still}
+        shared = {
+            t for _, made in graph.loose_parameters if not frozen.isdisjoint(made) for t in made
+        }
+        untrained &= frozen | shared | {*graph.untrained}
     trained = set(map(parameter_key, operations[begin:end]))
     made = [o if parameter_key(o) in trained else o.changed(**{TRAINED: 0}) for o in operations]
     if sum(TRAINED not in o.attributes for o in made) > end - begin:
         graph = replace(graph, warnings=(*graph.warnings, USED_AGAIN))
-    return _with(graph, made, still)
+    return _with(graph, made, untrained)
 
 
 def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) -> Graph:
@@ -216,8 +218,8 @@ def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) ->
             code="no-linear-layer",
         )
     check_rank(rank, widest, graph.name)
-    still = tuple(_constants(graph))
-    return replace(graph, tensors=tuple(tensors), operations=tuple(made), still=still)
+    untrained = tuple(_constants(graph))
+    return replace(graph, tensors=tuple(tensors), operations=tuple(made), untrained=untrained)
 
 
 # ---- The blocks of a network, as people freeze them and compute them again.
@@ -297,4 +299,4 @@ def _recomputed(graph: Graph, checkpointing: str) -> Graph:
         for number, (part, _) in enumerate(units(graph), start=1):
             for i in part:
                 operations[i] = operations[i].changed(**{CHECKPOINT: number}, **selective)
-    return _with(graph, operations, graph.still)
+    return _with(graph, operations, graph.untrained)

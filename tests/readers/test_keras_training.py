@@ -96,7 +96,7 @@ def test_a_training_step_of_the_users_is_no_usual_one() -> None:
 
     x = keras.Input((16,))
     graph = read_model(Own(x, keras.layers.Dense(4)(x)))
-    assert graph.training == ("it has a train_step of its own, which is not read",)
+    assert graph.training_obstacles == ("it has a train_step of its own, which is not read",)
 
 
 class Monte(keras.Model):

@@ -377,7 +377,7 @@ def test_a_larger_batch_is_read_at_one_where_it_can_be(tmp_path: Path) -> None:
 
 def test_a_fixed_batch_of_one_is_told_where_another_is_asked(tmp_path: Path) -> None:
     fixed = graph_of(tmp_path, model([node("Conv", "x w", "y")], x=(1, 3, 8, 8), w=(4, 3, 1, 1)))
-    (told,) = fixed.one_batch
+    (told,) = fixed.batch_independent
     assert "fixed batch of 1 ('x')" in told
     assert told not in fixed.warnings
     one, several = (lolat.load("rtx-4090").predict(fixed, n).warnings for n in (1, 4))

@@ -379,7 +379,7 @@ class TestTransformers:
         graph = read(config(tmp_path, of | {"text_config": LLAMA, "vision_config": tower}))
         assert any("vision_config describes is not run" in text for text in graph.warnings)
         assert any("parameters are the weights of no operation" in text for text in graph.warnings)
-        assert graph.training == ()
+        assert graph.training_obstacles == ()
         assert not any("not run" in text for text in read(config(tmp_path, LLAMA)).warnings)
 
     def test_a_tower_of_images_has_the_size_that_is_given(self, tmp_path: Path) -> None:

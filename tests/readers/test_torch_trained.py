@@ -128,7 +128,7 @@ def test_a_kernel_that_is_no_parameter_is_not_trained(forward: Any) -> None:
     ],
 )
 def test_statistics_masks_tables_and_constants_are_no_kernels(forward: Any) -> None:
-    assert lolat.read(Fixed(forward), 6).training == ()
+    assert lolat.read(Fixed(forward), 6).training_obstacles == ()
 
 
 class Straight(nn.Module):
@@ -366,7 +366,7 @@ def test_checkpoints_of_training_alone_are_told_or_refused() -> None:
     """Read in evaluation, no trace shows them, and all activations would be taken as kept."""
     read = lolat.read((CheckpointedInTraining(), (torch.zeros(1, 8),)))
     assert "what CheckpointedInTraining.forward does if it is training" in read.training_only
-    (why,) = lolat.read((CheckpointedByName(), (torch.zeros(1, 8),))).training
+    (why,) = lolat.read((CheckpointedByName(), (torch.zeros(1, 8),))).training_obstacles
     assert "activations are recomputed" in why
 
 
@@ -420,7 +420,7 @@ def test_learned_queries_are_trained_beside_the_kernel_that_multiplies_them() ->
     for how in ("", "expand"):
         module = Queries(how)
         graph = lolat.read((module, torch.zeros(1, 5, 8)))
-        assert [elements for elements, made in graph.free if made] == [16 * 8]
+        assert [elements for elements, made in graph.loose_parameters if made] == [16 * 8]
         assert numbers_of(graph).trained == sum(p.numel() for p in module.parameters())
 
 

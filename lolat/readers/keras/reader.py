@@ -53,7 +53,7 @@ def read_model(model: Any, name: str = "", input_size: AnySize = None) -> Graph:
             if o.kind in COMPUTE and not needed.isdisjoint(o.outputs) and reached.isdisjoint(o.outputs)
         ]  # fmt: skip
         reader.builder.autocast = any(map(remarks.is_mixed, model._flatten_layers()))
-        reader.builder.training += remarks.training_obstacles(model, reader.partly)
+        reader.builder.training_obstacles += remarks.training_obstacles(model, reader.partly)
         if stopped or any(TRAINED in o.attributes for o in reader.builder.operations):
             reader.writer.mark_stops(reader.writer.constants)
         reader.builder.training_only += remarks.in_training_only(model)

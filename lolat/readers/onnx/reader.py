@@ -102,7 +102,7 @@ def _graph(model: Any, name: str, input_size: AnySize) -> Graph:
             f"the file has a fixed batch of 1 ({', '.join(ones)}): other batch sizes are predicted for a "
             "file exported with an open batch"
         )
-        graph = replace(graph, one_batch=(*graph.one_batch, told))
+        graph = replace(graph, batch_independent=(*graph.batch_independent, told))
     return with_remarks(graph, again) if inputs and not any(fixed) else graph
 
 

@@ -93,5 +93,8 @@ class Detector(nn.Module):
         fixed = f"read with {heads}, the most that it takes; " if heads else ""
         remark = f"{fixed}choosing boxes by their scores (NMS) is not counted"
         reason = "a detector trains on boxes that it chooses by their overlap with an image's own"
-        more = {"warnings": (*graph.warnings, remark), "training": (*graph.training, reason)}
+        more = {
+            "warnings": (*graph.warnings, remark),
+            "training_obstacles": (*graph.training_obstacles, reason),
+        }
         return replace(graph, **more)

@@ -52,7 +52,7 @@ class Ledger:
 class Parameters:
     """The parameters that a trace uses, and the weights that its operations compute from parameters.
 
-    `trained`: ledger of trained parameters; `every`: ledger of all parameters and buffers; `still`: frozen
+    `trained`: ledger of trained parameters; `every`: ledger of all parameters and buffers; `untrained`: frozen
     constants; `computed`: constants computed from others; `aside`: number of their elements; `anew`: number
     of operations with computed weights; `learned`: (id of a parameter, tensors that its operation writes,
     True if they give it a gradient); `asked`: results whose gradient the code requests (requires_grad_).
@@ -63,7 +63,7 @@ class Parameters:
         attentions = (m for m in modules if isinstance(m, torch.nn.MultiheadAttention))
         self._packed = {id(p) for m in attentions for p in m.parameters(recurse=False)}
         self.trained, self.every = Ledger(), Ledger()
-        self.still, self.computed = set[int](), set[int]()
+        self.untrained, self.computed = set[int](), set[int]()
         self.anew = self.aside = 0
         self.learned: list[tuple[int, list[int], bool]] = []
         self.asked: set[int] = set()
@@ -82,7 +82,7 @@ class Parameters:
         if value.requires_grad:
             self._train(made, elements)
         elif isinstance(value, torch.nn.Parameter):
-            self.still.add(made)
+            self.untrained.add(made)
         return made
 
     def _train(self, constant: int, parameters: dict[int, int]) -> None:
@@ -123,7 +123,7 @@ class Parameters:
             gradients = self.running.gradients
             self.learned += [(key[-1], written, yes and gradients) for key, yes in owned]
         self.anew += not self.computed.isdisjoint(weights)
-        is_fixed = not self.still.issuperset(weights)
+        is_fixed = not self.untrained.issuperset(weights)
         is_fixed &= self.trained.made_of.keys().isdisjoint(weights)
         if grows and is_fixed:
             self._fixed.append(written)
@@ -271,7 +271,7 @@ class Parameters:
         )  # a use of a parameter without a gradient
         return not (still or any(not needed.isdisjoint(one) for one in self._fixed))
 
-    def free(self) -> list[tuple[int, tuple[int, ...]]]:
+    def loose(self) -> list[tuple[int, tuple[int, ...]]]:
         """Each trained parameter outside of weights: (elements in no operation, constants made from it).
 
         If a parameter has more elements than the weights computed from it, the result of the operation that

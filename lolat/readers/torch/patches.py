@@ -165,7 +165,7 @@ def watched(parameters: Parameters) -> Iterator[None]:
     def again(_: Any, preserve: Any, context: Any, *more: Any, **named: Any) -> Iterator[None]:
         stops_early = more[2]  # behind the check of determinism and the debugging
         if context is not checkpoint.noop_context_fn:
-            builder.training.append(BY_POLICY)
+            builder.training_obstacles.append(BY_POLICY)
         with running.checkpointed(not stops_early):
             yield
 

@@ -267,11 +267,11 @@ def traced(model: Any, name: str, call: ExampleCall, axis: int) -> tuple[Graph, 
             "it computed"
         )
     alone = in_training_alone(model, parameters)
-    builder.training += training_obstacles(model, running, alone)
+    builder.training_obstacles += training_obstacles(model, running, alone)
     if running.parts or not parameters.is_whole(outputs):
         parameters.mark_parts(outputs)
     writer.mark_stops(writer.constants - parameters.trained.made_of.keys())
-    builder.free += parameters.free()
+    builder.loose_parameters += parameters.loose()
     drops, builder.training_only_on_cpu = mark_dropouts(model, builder.operations, running.called)
     builder.training_only += [*drops, *in_training_only(model, running)]
     builder.warnings += anew_in_each_call(parameters, model)
