@@ -197,7 +197,7 @@ class Model(Device):
         """Predict time, memory and dollars of training, for each number of devices in `replicas`.
 
         `network`: a network, or the config.json of a decoder as for `llm`, with `input_size` tokens in a
-        sequence. `batch_size`: samples on each device; "auto", the default: the smallest batch within 2 %
+        sequence. `batch_size`: samples on each device; "auto" (default): the smallest sure one within 2 %
         of the best speed. `precision`: "best" is the fastest of fp32, tf32 and amp, in both image layouts;
         it is the default for a network on a GPU's name ("a100"), which in a given half precision takes the
         faster layout. Other profiles ("a100-fp32", a file) answer as measured.

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
         "type": common.PRECISION,
     },
     batch_size={
-        "more": "On each device; auto: the smallest within 2 % of the best speed. If not given, auto; of "
-        "several devices as large as updates of 256 samples need.",
+        "more": "On each device; auto: the smallest sure one within 2 % of the best speed. If not given, "
+        "auto; of several devices as large as updates of 256 samples need.",
         "type": common.BATCHES,
     },
     replicas={"default": (), "show_default": False},

@@ -38,7 +38,6 @@ from lolat.training.command import command_of
 from lolat.training.compare import Costs
 from lolat.training.cost import Cost, CostRow, close_words, no_room
 from lolat.training.listing import (
-    DEAR,
     Listing,
     best_row,
     listing_of,
@@ -159,7 +158,7 @@ def _layout_line(cost: Cost) -> Iterator[str]:
 def _auto_lines(answer: Cost | Costs) -> Iterator[str]:
     """A line on how "auto" chooses batch sizes."""
     if any(c.is_auto for c in ([answer] if isinstance(answer, Cost) else answer.answers)):
-        yield "batch auto: the smallest within 2 % of the devices' best speed; --batch-size N takes another"
+        yield "batch auto: the smallest sure one within 2 % of the best speed; --batch-size N takes another"
 
 
 def _padding_lines(cost: Cost) -> Iterator[str]:
@@ -360,7 +359,7 @@ def _left_words(listing: Listing, sure: bool) -> list[str]:
         return f" (all of {', '.join(devices)})" * bool(devices)
 
     beyond = "not surely within the limits" if sure else "surely beyond the limits"
-    dear = f"at over {DEAR:g} times the price of the cheapest"
+    dear = f"at over {listing.times:g} times the price of the cheapest"
     each = (
         (listing.less, "with less data than the device's best"),
         (listing.beaten, "slower and dearer than another and not the cheapest of their device"),

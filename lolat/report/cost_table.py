@@ -203,7 +203,7 @@ def columns(answer: Cost | Costs, rows: Sequence[CostRow]) -> list[Column]:
         Column("$", lambda row: row.option.dollars, money),
         # Among several it is as wide as that of the time.
         Column("$ between", lambda row: row.option.dollars_interval, ends_of(money), page="below",
-               screen="shown" if is_one else "hidden"),
+               screen="shown" if is_one or answer.limits.sure else "hidden"),
         *_limit_columns(answer.limits, [o for c in costs for o in c.options]),
         Column("marks", marks, is_text=True),
     ]  # fmt: skip
@@ -403,9 +403,9 @@ def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
         key = recomputed_words(cost) if is_told else "", name
         each.setdefault(key, []).extend(cost.option_rows)
     for (again, name), rows in each.items():
-        cost, option = max(rows, key=lambda row: row.option.devices)
-        most_words = "up to " if len({o.devices for _, o in rows}) > 1 else ""
-        devices = f"{most_words}{option.devices} x {name}"
+        cost, _ = max(rows, key=lambda row: row.option.devices)
+        numbers = sorted({row.option.devices for row in rows})
+        devices = f"{', '.join(map(str, numbers))} x {name}"
         room, most = cost.available_bytes or 0, cost.largest_batch
         words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"
         words += f", batch {most:,} fits" * bool(most) + close_words(cost.memory_bytes, room)

@@ -105,12 +105,21 @@ class Costs(Limited):
 
     @property
     def nearly(self) -> str:
-        """The `nearest` choice in words, with its command-line options; "" without one."""
-        return self._with_options(self.nearest)
+        """The `nearest` choice in words, with its command-line options; "" without one, or if `missed` has
+        it.
+        """
+        own = {Choice.of(c, o): o for c in self.answers for o in c.timed}
+        if self.nearest is None or self.nearest not in own:
+            return self._with_options(self.nearest)
+        is_told = any(own[self.nearest] is option for option in self.least())
+        return "" if is_told else choice_words(self.nearest, self.tells_batch)
 
     def _with_options(self, choice: Choice | None) -> str:
-        with_precision = self.precision is None
-        return offer_words(choice, self.tells_batch, with_precision) if choice else ""
+        if choice is None:
+            return ""
+        asked = self.answers[0].sharding
+        choice = replace(choice, sharding=NONE) if choice.sharding == asked else choice
+        return offer_words(choice, self.tells_batch, with_precision=self.precision is None)
 
     @property
     def tells_batch(self) -> bool:

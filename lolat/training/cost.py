@@ -81,7 +81,7 @@ class Cost(Limited):
     `memory_bytes`: memory that an iteration needs on each device at its `peak`; `memory`: its parts in
     bytes; `recipe`: bytes of a parameter, in words. `available_bytes`: memory of a device. `fits`: True if
     it is enough; None if unknown. `largest_batch`: the largest batch that fits. `is_auto`: True if each
-    option has the smallest batch within 2 % of the best speed ("auto").
+    option has the smallest sure batch within 2 % of the best speed ("auto").
 
     Batch size and memory belong to the `best` option. A decoder's answer also has `sequence_length` (tokens
     of a sequence; `batch_size` counts sequences), `machine` (GPUs of each of several machines) and

@@ -14,12 +14,11 @@ from lolat.training.cost import NEARLY, CostRow
 
 NOTICED = 0.0005
 """A larger update gets a remark if it saves at least this share of the price: printed as 0.1 %."""
-MOST_ROWS = 20
-"""A table of at most so many rows shows all of them."""
 FEW_ROWS = 12
-"""A table of at most so many rows shows expensive rows too."""
-DEAR = 2.0
-"""Factor over the cheapest row above which a row is expensive (`dear`)."""
+"""A table of at most so many rows shows all of them; a longer one is shortened."""
+DEAR, FAR = 2.0, 10.0
+"""Factors over the cheapest row above which a row is expensive (`dear`): in a table that is still longer
+than FEW_ROWS, and in a shorter one."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +27,16 @@ class Listing:
 
     `less`: rows with less data than the best row of their device, if the limits decide the amount of data.
     `beaten`: rows that another row beats in both time and price, and that are not the cheapest of their
-    device. `dear`: beaten rows that are the cheapest of their device, but expensive (DEAR); `costly`: the
-    devices of these rows that have no shown row. `beyond`: rows beyond the limits; `lost`: devices all of
-    whose rows are beyond the limits.
+    device. `dear`: beaten rows that are the cheapest of their device, but cost over `times` the
+    cheapest row; `costly`: the devices of these rows that have no shown row. `beyond`: rows beyond the
+    limits; `lost`: devices all of whose rows are beyond the limits.
     """
 
     shown: Sequence[CostRow]
     less: int = 0
     beaten: int = 0
     dear: int = 0
+    times: float = DEAR
     costly: tuple[str, ...] = ()
     beyond: int = 0
     lost: tuple[str, ...] = ()
@@ -58,17 +58,18 @@ def ranked(costs: Costs) -> list[CostRow]:
 
 
 def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
-    """Choose the rows to show: all if there are at most MOST_ROWS.
+    """Choose the rows to show: all if there are at most FEW_ROWS.
 
     Otherwise these rows are shown: rows that no other row beats in both time and price; the cheapest row of
-    each device (of more than FEW_ROWS, only if it is not expensive); the best of the rows beyond the
-    limits. If the limits decide the amount of data, each device shows only its row with the most data.
+    each device, unless it is expensive; of the rows beyond the limits only the best, or those of the first
+    kind if no row keeps them. If the limits decide the amount of data, each device shows only its row with
+    the most data.
     """
-    if len(rows) > MOST_ROWS and not costs.frontier and rows[0].option.data_within_limits:
+    if len(rows) > FEW_ROWS and not costs.frontier and rows[0].option.data_within_limits:
         most = {row.cost.card: row for row in reversed(rows)}
         shown = [row for row in rows if row in most.values()]
         return Listing(shown, less=len(rows) - len(shown))
-    if len(rows) <= MOST_ROWS or not costs.frontier:
+    if len(rows) <= FEW_ROWS or not costs.frontier:
         return Listing(rows)
     bests, choices = {costs.cheapest, costs.fastest}, [Choice.of(*row) for row in rows]
     if costs.missed:
@@ -84,9 +85,9 @@ def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
     least = {choices[n].card: n for n in reversed(within)}
     best = {n for n in within if choices[n] in {*costs.frontier, *bests}}
     kept = best | {*least.values()}
-    limit = DEAR * ((costs.cheapest and costs.cheapest.dollars) or math.inf)
-    is_long = len(kept) > FEW_ROWS
-    dear = {n for n in kept - best if is_long and (choices[n].dollars or 0.0) > limit}
+    least_usd = (costs.cheapest and costs.cheapest.dollars) or math.inf
+    times = DEAR if len(kept) > FEW_ROWS else FAR
+    dear = {n for n in kept - best if (choices[n].dollars or 0.0) > times * least_usd}
     devices = dict.fromkeys(c.card for c in choices)
     shown = [rows[n] for n in sorted(kept - dear)]
     told = {cost.card for cost, _ in shown}
@@ -94,6 +95,7 @@ def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
         shown,
         beaten=len(within) - len(kept),
         dear=len(dear),
+        times=times,
         costly=tuple(choices[n].card for n in sorted(dear) if choices[n].card not in told),
         beyond=len(rows) - len(within),
         lost=tuple(name for name in devices if name not in least),

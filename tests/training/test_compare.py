@@ -494,7 +494,10 @@ def test_a_long_table_leaves_out_what_no_one_would_take() -> None:
             within, key=lambda row: (row[1].total_s > 3600 * (limit or 1e9), row[1].dollars)
         ):
             of_each.setdefault(d, o.devices)
-        expected = good | {*of_each.items()}
+        most = 10 * found.cheapest.dollars
+        dear = {(d, o.devices) for d, o in within if o.dollars > most} - good
+        kept = good | {*of_each.items()}
+        expected = kept - dear
         lines = [*lines_of(costs_lines(found))]
         start = lines.index("precision: fp32") + 2
         shown = [line.split() for line in lines[start : lines.index("", start)]]
@@ -503,7 +506,9 @@ def test_a_long_table_leaves_out_what_no_one_would_take() -> None:
         }
         over = len(rows) - len(within)
         (told,) = (line for line in lines if line.startswith("Left out: "))
-        assert f"{len(within) - len(expected)} rows slower and dearer than another" in told
+        assert f"{len(within) - len(kept)} rows slower and dearer than another" in told
+        costly = f", {len(kept & dear)} rows at over 10 times the price of the cheapest (all of "
+        assert (costly in told) == bool(kept & dear)
         assert (f", {over} rows surely beyond the limits" in told) == bool(over)
         assert len(found.rows()) == len(rows) == 30
 

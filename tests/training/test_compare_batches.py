@@ -130,7 +130,9 @@ def test_an_automatic_batch_is_the_smallest_as_fast_as_the_best(name: str, repli
     most = auto.largest_batch or 0
     sizes = [*(2**n for n in range(most.bit_length())), most]
     alone = {n: model.cost(network(), n, **ask) for n in sizes}
-    assert auto.batch_size == brute_force({n: c.best.samples_per_s for n, c in alone.items()})
+    best = max(c.best.samples_per_s for c in alone.values())
+    fast = {n: c.in_domain for n, c in alone.items() if c.best.samples_per_s >= 0.98 * best}
+    assert auto.batch_size == min([n for n, is_inside in fast.items() if is_inside] or fast)
     assert auto.batch_size < most // 4
     assert auto.memory_bytes < 0.9 * (auto.available_bytes or 0)
     assert auto.best == alone[auto.batch_size].best
@@ -183,7 +185,7 @@ def test_a_global_batch_without_room_is_told_once_in_its_smallest_split() -> Non
     assert shared.answers[-1].memory_bytes == four.memory_bytes
     (told,) = (line for line in lines_of(costs_lines(shared)) if line.startswith("DOES NOT FIT"))
     sizes = f"{four.memory_bytes / 2**30:.1f} GiB of {(four.available_bytes or 0) / 2**30:.1f} GiB"
-    assert told.startswith(f"DOES NOT FIT: up to 4 x a10 batch 1 ({sizes}); it fits with --")
+    assert told.startswith(f"DOES NOT FIT: 1, 2, 4 x a10 batch 1 ({sizes}); it fits with --")
 
 
 def test_devices_without_room_say_without_which_checkpointing() -> None:
