@@ -38,8 +38,8 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     graph = (analysis := analyze(network)).graph
     model = as_written(model, graph)
     formula, coverage = model.predictor(question.predictor), question.coverage
-    size = question.batch_size
-    size = largest_batch(model, analysis, question, predict) if size == AUTO else as_whole(size)
+    batch = question.batch_size
+    size = largest_batch(model, analysis, question, predict) if batch == AUTO else as_whole(batch)
     counts = analysis.block_counts(size)
     file, where, mode = model.file, model.file.environment, model.file.mode
     terms, call_ms, steps = formula.of_blocks(analysis, size)
@@ -58,9 +58,8 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
         half, doubts = with_copies(half, doubts, file, graph, latency)
     remarks = [*graph.batch_independent] if size > 1 else []
     remarks += (*extrapolation.remarks, *amp_remarks(file), *doubts, *steps_alone)
-    remarks += other_framework(file, graph.framework)
-    upcasts = lost_upcasts(graph, mode) if mode.half else ()
-    remarks += (*of_its_source(file), *layout_remarks(model, graph), *upcasts, *of_counts)
+    remarks += (*other_framework(file, graph.framework), *of_its_source(file))
+    remarks += (*layout_remarks(model, graph), *lost_upcasts(graph, mode), *of_counts)
     interval = interval_around(latency, half)
     interval = steps.interval(half, coverage) if steps and half is not None else interval
     return Prediction(

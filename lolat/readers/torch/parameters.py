@@ -52,10 +52,11 @@ class Ledger:
 class Parameters:
     """The parameters that a trace uses, and the weights that its operations compute from parameters.
 
-    `trained`: ledger of trained parameters; `every`: ledger of all parameters and buffers; `untrained`: frozen
-    constants; `computed`: constants computed from others; `aside`: number of their elements; `anew`: number
-    of operations with computed weights; `learned`: (id of a parameter, tensors that its operation writes,
-    True if they give it a gradient); `asked`: results whose gradient the code requests (requires_grad_).
+    `trained`: ledger of trained parameters; `every`: ledger of all parameters and buffers; `untrained`:
+    frozen constants; `computed`: constants computed from others; `aside`: number of their elements; `anew`:
+    number of operations with computed weights; `learned`: (id of a parameter, tensors that its operation
+    writes, True if they give it a gradient); `asked`: results whose gradient the code requests
+    (requires_grad_).
     """
 
     def __init__(self, modules: Mapping[Any, str], tensors: Tensors, running: Running) -> None:
