@@ -131,6 +131,33 @@ def network(stages: int = 3, width: int = 32, size: int = 56, name: str = "hand 
     return builder.build([x])
 
 
+def chains(whole: bool) -> Graph:
+    """Two chains of modules, b1.0 to b1.2 and b3.0 to b3.3, of which the last has most of the layers.
+
+    A skip connection spans all of b3 if `whole`, else its last three modules.
+    """
+    b = GraphBuilder("chains")
+
+    def conv(x: int, path: str, name: str = "conv", filters: int = 16) -> int:
+        channels = b.tensors[x].shape[-1]
+        return b.add("conv", [x], (1, 32, 32, filters), name, path, kernel=(3, 3), strides=(1, 1),
+                     in_channels=channels, out_channels=filters, groups=1, bias=False)  # fmt: skip
+
+    x = conv(b.input((1, 32, 32, 3)), "stem")
+    for i in range(3):
+        x = conv(x, f"b1.{i}")
+    skips = []
+    for path, name in [
+        *((f"b3.{i}", "conv") for i in range(3)),
+        *(("b3.3", f"c{i}") for i in range(5)),
+    ]:
+        skips.append(x)
+        x = conv(x, path, name)
+    x = b.add("add", [skips[0 if whole else 1], x], b.tensors[x].shape, "add", "b3")
+    x = b.add("global_average_pool", [x], (1, 16))
+    return b.build([b.add("dense", [x], (1, 10), in_features=16, out_features=10, bias=True)])
+
+
 def totals(graph: Graph, batch_size: int = 1) -> dict[str, int]:
     """The counts of a whole network, by name."""
     return dict(zip(COLUMNS, map(int, count(graph).at(batch_size).sum(axis=0)), strict=True))

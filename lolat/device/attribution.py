@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,9 @@ from lolat.device.summary import FRAMEWORK_TITLES
 from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation, edits
 from lolat.graph.analysis import Analysis, analyze
-from lolat.graph.blocks import BlockName
+from lolat.graph.blocks import BlockName, is_inside
 from lolat.graph.images import has_images, image_side, takes_images
+from lolat.graph.kinds import COMPUTE
 from lolat.graph.modes import AMP, BFLOAT16, COMPILED, FLOAT16, GRAPH
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.paths import LOCAL, SHIPPED
@@ -119,7 +119,8 @@ class Explanation(Result):
     If a network is explained, `blocks` has an attribution for each block and `operations` is empty. If a
     block is explained, `blocks` has its attribution alone, and `operations` one for each of its operations.
     `counterfactuals`: the prediction after each change. `has_one_size`: the network cannot be read with
-    images of half the size. `frame()` has a row for each cause, `changes()` one for each change.
+    images of half the size. `part`: the asked part of the block, if not all of it was asked for. `frame()`
+    has a row for each cause, `changes()` one for each change.
     """
 
     KEYS = (
@@ -134,6 +135,7 @@ class Explanation(Result):
     operations: tuple[Attribution, ...]
     counterfactuals: tuple[Counterfactual, ...]
     has_one_size: bool = False
+    part: str = ""
 
     @property
     def has_other_runtimes(self) -> bool:
@@ -148,9 +150,12 @@ class Explanation(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on the counts of a network of another width, and on networks that take one image size."""
+        """Notes on a part of a block, counts at another width, and networks that take one image size."""
         widened = any(c.kind.endswith("width") for c in self.counterfactuals)
-        return (*[NOTE] * widened, *[ONE_SIZE] * self.has_one_size)
+        whole = [
+            f"{self.part} is a part of the block {self.blocks[0].named.label}, which is explained"
+        ]
+        return (*whole * bool(self.part), *[NOTE] * widened, *[ONE_SIZE] * self.has_one_size)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -221,10 +226,10 @@ def explain(
         for p in inside
     )
     changes = _changes_of_block(analysis.graph, inside)
-    block_ms = blocks[position].latency_ms
-    return Explanation(
-        now, total, (blocks[position],), parts, _worthwhile(model, now, changes, block_ms)
-    )
+    explained = blocks[position]
+    worthwhile = _worthwhile(model, now, changes, explained.latency_ms)
+    part = "" if block in (explained.name, explained.named.label) else str(block)
+    return Explanation(now, total, (explained,), parts, worthwhile, part=part)
 
 
 def _attribution(
@@ -245,7 +250,9 @@ def _attribution(
 
 
 def find_block(analysis: Analysis, name: str) -> int:
-    """The position of a block, found by its label or full name; InputError if there is no such block."""
+    """The position of a block, found by its label, its full name or a module in it; InputError if there is
+    no such block, or if several have operations of the module.
+    """
     labels, names = [b.label for b in analysis.blocks], [str(b.name) for b in analysis.blocks]
     for known in (labels, names):
         if name in known:
@@ -256,9 +263,9 @@ def find_block(analysis: Analysis, name: str) -> int:
         return f"{operation.full_name}.".replace("/", ".").startswith(f"{dotted}.")
 
     within = [b.label for b in analysis.blocks if any(is_in(operations[p]) for p in b.operations)]
+    if name and len(within) == 1:
+        return labels.index(within[0])
     hint = f"its operations are in {', '.join(within)}"
-    if len(within) == 1:
-        hint = f"it is in {within[0]}: {arg('block')} {quote(within[0])}"
     if not within or not name:
         some = f"expected one of {', '.join(labels)}"
         hint = did_you_mean(name, {label: label for label in labels}, some)
@@ -366,10 +373,12 @@ def _changes_of_network(
     for position in sorted(range(len(blocks)), key=lambda i: blocks[i].order):
         block = analysis.blocks[position]
         # A last norm of the block may be outside of its module, and stays.
-        inside = (f"{block.label}.", f"{block.label}/")
-        own = [p for p in block.operations if graph.operations[p].full_name.startswith(inside)]
+        own = [p for p in block.operations if is_inside(graph.operations[p].full_name, block.label)]
         if changed := edits.bypassed(graph, own or block.operations):
-            words = f"drop {block.label} (input and output shapes match)"
+            rest = {*block.operations}.difference(own or block.operations)
+            is_part = any(graph.operations[p].kind in COMPUTE for p in rest)
+            what = f"the module {block.label} alone" if is_part else block.label
+            words = f"drop {what} (input and output shapes match)"
             yield ("drop", words, changed)
             break
     if smaller is not None:

@@ -164,6 +164,8 @@ def cut(graph: Graph) -> tuple[Block, ...]:
     flow = Flow(ordered)
     grouping = Grouping(flow, Names(ordered, flow.units))
     groups = grouping.groups()
+    for group in groups:
+        group.label = group.label and grouping.names.spanning(group.label, group.positions)
     blocks, seen, shared = [], Counter[str](), Counter(group.label for group in groups)
     for group in groups:
         positions = sorted(group.positions)
@@ -297,7 +299,7 @@ class Grouping:
         if element.label is not None and element.label == group.label:
             return True
         # A squeeze-excite is a module inside the module before it.
-        nested = str(element.label).startswith((f"{group.label}.", f"{group.label}/"))
+        nested = is_inside(str(element.label), str(group.label))
         if nested and any(is_gate(self.flow.graph, operations[p]) for p in element.positions):
             return True
         # A pointwise convolution is the second half of a separable one.
@@ -373,7 +375,8 @@ class Names:
         split = [[(t[: m.end()], m.group()) for m in _TOKEN.finditer(t)] for t in self.texts]
         self.beginnings = [[beginning for beginning, _ in tokens] for tokens in split]
         # Number of computing operations whose name starts with each beginning.
-        computing = (p for p, o in enumerate(graph.operations) if o.kind in COMPUTE)
+        self.is_computing = [o.kind in COMPUTE for o in graph.operations]
+        computing = (p for p, computes in enumerate(self.is_computing) if computes)
         self.below = Counter(b for p in computing for b in self.beginnings[p])
         self.numbered = [  # beginnings that end in a number, or the first of "block", "block_1" ...
             [b for (b, token), (_, after) in pairwise([*tokens, ("", "")])
@@ -407,6 +410,28 @@ class Names:
             return max(_chosen(agreed) or agreed, key=len)
         votes = Counter(b for p, n in weights.items() for b in n * [self.labels[p]] if b)
         return next((b for b, n in votes.most_common(1) if n >= 0.6 * total), None)
+
+    def spanning(self, label: str, positions: Sequence[int]) -> str:
+        """The label of a block, or a truer one: a module inside that is all of the block, the module around
+        the block, or the first and the last module in the block, "b3.0 to b3.2".
+        """
+        own = [n for p in sorted(positions) if self.is_computing[p] and (n := self.beginnings[p])]
+        shared = {*own[0]}.intersection(*own) if own else set[str]()
+        if label in shared:
+            inner = min((b for b in shared if is_inside(b, label)), key=len, default=label)
+            return inner if self.below[label] > len(own) == self.below[inner] else label
+        around = max((b for b in shared if is_inside(label, b)), key=len, default="")
+        if not around:
+            return label
+        ends = [[b for b in names if len(b) > len(around)] for names in (own[0], own[-1])]
+        if self.below[around] == len(own) or not all(ends):
+            return around
+        return " to ".join(label if label in names else names[0] for names in ends)
+
+
+def is_inside(name: str, module: str) -> bool:
+    """True for the full name of an operation or a module inside `module`."""
+    return name.startswith((f"{module}.", f"{module}/"))
 
 
 def _chosen(names: Iterable[str]) -> list[str]:

@@ -12,7 +12,7 @@ import lolat
 from lolat.api.model import Model
 from lolat.device.attribution import SMALLEST_SAVING, Attribution, Explanation, explain, find_block
 from lolat.device.question import Question
-from lolat.errors import InputError, arg
+from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import analyze
 from lolat.graph.blocks import cut
@@ -83,9 +83,22 @@ def test_a_module_that_is_no_block_is_found_in_those_that_hold_it() -> None:
     analysis = analyze(lolat.read("timm:resnet50"))
     with pytest.raises(InputError, match=r"its operations are in layer4\.0, layer4\.1, layer4\.2$"):
         find_block(analysis, "layer4")
-    with pytest.raises(InputError) as caught:
-        find_block(analysis, "layer4.1.conv2")
-    assert caught.value.message.endswith(f"it is in layer4.1: {arg('block')} layer4.1")
+    assert analysis.blocks[find_block(analysis, "layer4.1.conv2")].label == "layer4.1"
+    model = lolat.load("epyc-2t-torch")
+    part, block = (model.explain(analysis.graph, block=b) for b in ("layer4.1.conv2", "layer4.1"))
+    note = "layer4.1.conv2 is a part of the block layer4.1, which is explained"
+    assert (part.blocks, part.notes) == (block.blocks, (note, *block.notes))
+
+
+def test_a_block_that_spans_modules_is_dropped_whole_or_says_which_of_them() -> None:
+    """Its time is the saving, in a network where the last of four modules has most of the operations."""
+    graph = synthetic.chains(whole=True)
+    found = explain(MODEL, graph)
+    drop = of(found, "drop")
+    (block,) = (b for b in found.blocks if b.named.label == "b3")
+    assert drop.change.startswith("drop b3 (")
+    assert drop.saves_ms == close(block.latency_ms, rel=1e-9)
+    assert find_block(analyze(graph), "b3.0") == found.blocks.index(block)
 
 
 def test_a_line_is_a_count_times_its_coefficient() -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from lolat.graph import Graph, GraphBuilder, Operation
 from lolat.graph.blocks import Flow, branch_by_branch, cut, layer_label, segments
 from lolat.graph.kinds import VIEWS
+from tests import synthetic
 from tests.strategies import chains, graphs
 
 
@@ -403,3 +404,10 @@ def test_a_block_of_several_modules_has_the_first_and_the_last() -> None:
     assert layer_label(own) == "enc2 to up1"
     assert layer_label(own[:2]) == "enc2/conv_0"
     assert layer_label([replace(o, path="") for o in own]) == "conv_0"
+
+
+def test_a_block_is_named_by_all_modules_that_it_spans() -> None:
+    """The last module of each chain has most of the layers, and a skip connection spans several."""
+    assert labels(synthetic.chains(whole=True)) == ["stem", "b1", "b3", "head"]
+    skipped = ["stem", "b1", "b3.0", "b3.1 to b3.3", "head"]
+    assert labels(synthetic.chains(whole=False)) == skipped
