@@ -60,7 +60,7 @@ class CandidateNetworks:
         except ValueError:  # a function without a known signature
             pass
         self.size = math.prod(map(len, choices.values()))
-        self.stages, self.cached = Stages(self.size), 0
+        self.stages, self.cached = Stages(), 0
         self._cache = CandidateCache([function, choices], input_size, MOST_NETWORKS)
         self._graphs: list[Graph] = []
         self._number: dict[Candidate, int] = {}
@@ -164,9 +164,9 @@ class CandidateNetworks:
         times = [times_ms(formula, self._graphs[number], batch_size, whole=True) for number in new]
         return np.array(times)[places.reshape(numbers.shape)]
 
-    def expect(self, more: int, progress: Progress, purpose: str = "") -> None:
-        """Begin a stage of about `more` networks: see `Stages`."""
-        self.stages.begin(f"building candidates of {self.name}{purpose}", more, progress)
+    def announce(self, progress: Progress, total: int, purpose: str = "") -> None:
+        """Begin a stage of `total` networks; 0: unknown."""
+        self.stages.begin(f"building candidates of {self.name}{purpose}", total, progress)
 
     def _values(self, candidate: Candidate) -> list[Any]:
         return [v[c] for v, c in zip(self.choices.values(), candidate, strict=True)]
@@ -184,17 +184,15 @@ class CandidateNetworks:
 
 
 class Stages:
-    """Shows the progress of building at most `most` networks, in stages with a continuous count."""
+    """Shows the progress of building networks, in stages with a continuous count."""
 
-    def __init__(self, most: int) -> None:
-        self._most, self._progress, self._text, self._is_shown = most, Progress(), "", False
-        self._done, self._expected, self._total = 0, 1, 1
+    def __init__(self) -> None:
+        self._progress, self._text, self._is_shown = Progress(), "", False
+        self._done = self._total = 0
 
-    def begin(self, text: str, more: int, progress: Progress) -> None:
-        """Begin a stage of about `more` networks (0: unknown); shown once a network is built."""
-        self._progress, self._text, self._is_shown = progress, text, False
-        self._expected = max(min(more, self._most - self._done), 1)
-        self._total = self._done + self._expected if more else 0
+    def begin(self, text: str, total: int, progress: Progress) -> None:
+        """Begin a stage after which `total` networks are built (0: unknown), shown once one is built."""
+        self._progress, self._text, self._total, self._is_shown = progress, text, total, False
 
     def step(self, is_quick: bool) -> None:
         """Count one more network, and show it unless `is_quick`."""
@@ -202,9 +200,7 @@ class Stages:
         if is_quick:
             self._is_shown = False
             return
-        if not self._is_shown or self._done > self._total > 0:
-            if self._done > self._total > 0:  # as many again
-                self._total = min(self._done - 1 + self._expected, self._most)
+        if not self._is_shown:
             self._progress.start(self._text, self._total, self._done - 1)
             self._is_shown = True
         self._progress.step()

@@ -165,7 +165,7 @@ class Decomposer:
     def _whole(self, progress: Progress) -> Decomposition:
         """Build all candidates, and make one table of them."""
         networks, positions = self.networks, tuple(p for p, n in enumerate(self.sizes) if n > 1)
-        networks.expect(networks.size, progress)
+        networks.announce(progress, networks.size)
         every = itertools.product(*map(range, self.sizes))
         numbers = np.array([networks.number(row) for row in every])
         shape = tuple(self.sizes[p] for p in positions)
@@ -177,14 +177,14 @@ class Decomposer:
         """Find the interactions; errors as in `run`."""
         networks = self.networks
         most = f"at most {MOST_NETWORKS:,} of " if networks.size > MOST_NETWORKS else ""
-        networks.expect(0, progress, f" ({most}{networks.size:,}) to find choices that interact")
+        about = f" ({most}{networks.size:,}) to find choices that interact"
+        networks.announce(progress, 0, about)  # how many is not known before the last is built
         networks.use_cache()
         ends = Decomposer(networks, self.tolerance, [sorted({0, n - 1}) for n in self.sizes])
         ends.find([])
         new = {key: math.prod(self.sizes[p] - 1 for p in key) for key in ends.tables}
         more = sum(new.values()) - len(networks)
         self._require(max(new, key=new.__getitem__), more)
-        networks.expect(more + FRESH_CHECKS, progress)
         return self.find(list(ends.tables))
 
     def find(self, known: Sequence[tuple[int, ...]]) -> Decomposition:

@@ -16,6 +16,7 @@ from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.io.progress import Progress
 from lolat.nas import Space
+from lolat.nas.decomposition import Decomposer, UndecomposedError
 
 CHAIN = {
     "first": (8, 16), "second": (8, 12, 40), "third": (16, 32), "kernel": (3, 5), "act": ("relu", "silu"),
@@ -119,15 +120,27 @@ class Stages(Progress):
         self.stages[-1][2] += 1
 
 
-def test_no_stage_builds_more_networks_than_it_announces() -> None:
-    """The positions interact, so that more are built than the choices of each alone let expect."""
+def test_a_stage_announces_as_many_networks_as_it_builds_or_no_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The positions interact, and how many networks tell that is known at the end."""
     shown = Stages()
     space = Space.from_factory(chain, CHAIN)
     space.prepare(shown)
     befores, ends = ([stage[at] for stage in shown.stages] for at in (1, 2))
     assert (befores, ends[-1]) == ([0, *ends[:-1]], space.decomposition.built)  # one count of all
-    assert [stage for stage in shown.stages if stage[2] > stage[0] > 0] == []
-    assert shown.stages[0][0] == 0  # not known yet
+    assert {total for total, *_ in shown.stages} == {0}
+
+    def split(decomposer: Decomposer, progress: Progress) -> None:
+        decomposer.networks.announce(progress, 0)
+        decomposer.networks.number((0, 0))
+        raise UndecomposedError("all choices interact")
+
+    monkeypatch.setattr(Decomposer, "_split", split)
+    shown = Stages()
+    whole = Space.from_factory(lambda a, b: convolutions(8, a=a, b=b), {"a": (1, 3), "b": (1, 3)})
+    whole.prepare(shown)
+    assert shown.stages == [[0, 0, 1], [4, 1, 4]]
 
 
 def test_a_change_of_a_choice_in_the_middle_is_another_space() -> None:
