@@ -421,11 +421,9 @@ class Names:
             inner = min((b for b in shared if is_inside(b, label)), key=len, default=label)
             return inner if self.below[label] > len(own) == self.below[inner] else label
         around = max((b for b in shared if is_inside(label, b)), key=len, default="")
-        if not around:
-            return label
-        ends = [[b for b in names if len(b) > len(around)] for names in (own[0], own[-1])]
-        if self.below[around] == len(own) or not all(ends):
-            return around
+        ends = [[b for b in names if len(b) > len(around)] for names in own[:1] + own[-1:]]
+        if not around or self.below[around] == len(own) or not all(ends):
+            return around or label
         return " to ".join(label if label in names else names[0] for names in ends)
 
 
