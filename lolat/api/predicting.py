@@ -236,8 +236,9 @@ def _predict(
 
 def _are_cards(models: Sequence[Model]) -> bool:
     """True for several devices that all differ in card or launch; False if two differ only in precision."""
-    kinds = {(model.file.kind, model.asked.launch) for model in models}
-    return len(models) > 1 and len(kinds) == len(models)
+    if len(models) < 2:
+        return False
+    return len({(model.file.kind, model.asked.launch) for model in models}) == len(models)
 
 
 def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:

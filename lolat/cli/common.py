@@ -397,7 +397,8 @@ def model_and_networks(
     if not networks:
         words = f"no network is given; expected one behind the device: {first} NETWORK"
         raise click.UsageError(words, click.get_current_context())
-    if not is_network and not on and (others := [n for n in networks if is_device(n)]):
+    names = [n for n in networks if not (looks_like_network(n) or Path(n).is_file())]
+    if not is_network and not on and (others := [n for n in names if is_device(n)]):
         several = "are devices" if others[1:] else "is a device"
         raise click.UsageError(
             f"{' and '.join(others)} {several}; expected several as --on {','.join([first, *others])}",
