@@ -132,7 +132,8 @@ class Score(click.ParamType):
 @common.output_option(more="The front as CSV.")
 @click.option(
     "--accuracy", type=click.Path(), metavar="FILE",
-    help="A CSV file to which each score of the callable is added at once; a later search reads it. "
+    help="A CSV file (arch, score and what they are from) to which each score of the callable is added at "
+    "once; a later search reads it. "
     "If not given: FRONT.scores.csv beside --output, or SPACE.scores.csv here.",
 )  # fmt: skip
 def search(
