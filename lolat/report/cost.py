@@ -124,7 +124,8 @@ def cost_parts(cost: Cost) -> tuple[list[Sentence], ReportTable, list[str]]:
     several = len(cost.options) > 1
     sizes = shapes_text(cost.input_sizes)
     title = [plain(cost.network), sizes, batch_words([cost]), recipe_words(cost) + _run(cost)]
-    title += [plain(of), training_mode_words(cost) + chosen_words(cost)]
+    form = f" ({cost.form})" * bool(cost.form and cost.sequence_length)
+    title += [plain(of) + form, training_mode_words(cost) + chosen_words(cost)]
     differ = len({o.memory_bytes for o in cost.options}) > 1
     of_best = f" of {cost.best.devices}" if cost.best.devices > 1 or differ else ""
     is_asked = cost.samples is not None or cost.limits != TrainingLimits()

@@ -131,7 +131,7 @@ def bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
             continue
         best = next(row for row in listed if Choice.of(*row) == choice)
         rivals = rivals_of(best, listed, limits)
-        words = choice_words(choice, costs.tells_batch)
+        words = choice_words(choice, costs.tells_batch, best.cost.form)
         more = _faster_words(costs.cheapest, choice) if costs.cheapest else ""
         if one := on_one_machine(best, rivals, aim.worth):
             more += f"; on one machine: {choice_words(Choice.of(*one))}"

@@ -177,6 +177,8 @@ def columns(answer: Cost | Costs, rows: Sequence[CostRow]) -> list[Column]:
     return [
         Column("device", lambda row: None if is_one else row.cost.card, is_text=True,
                is_whole=True),
+        Column("form", lambda row: None if is_one else row.cost.form, is_text=True, screen="brackets",
+               page="below"),
         Column("precision", lambda row: None if is_one else Choice.of(*row).mode_words, is_text=True,
                page="varied" if is_alike else "below"),
         Column("devices", lambda row: row.option.devices, page="shown" if is_one else "varied"),

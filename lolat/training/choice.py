@@ -74,9 +74,11 @@ def mode_text(
     return ", ".join(filter(None, (precision, launch if launch != EAGER else "", layout, again)))
 
 
-def choice_words(choice: Choice, with_batch: bool = False) -> str:
-    """A choice in words: "4 x a100 in amp, channels last, 2 h 10 min, $20"."""
-    words = [f"{choice.devices} x {choice.card}"]
+def choice_words(choice: Choice, with_batch: bool = False, form: str = "") -> str:
+    """A choice in words: "4 x a100 (PCIe 40 GB) in amp, channels last, 2 h 10 min, $20"; `form`: the form
+    and memory of the card.
+    """
+    words = [f"{choice.devices} x {choice.card}{f' ({form})' * bool(form)}"]
     whole = f" ({choice.in_all:,} in all)" if choice.in_all > choice.batch_size else ""
     batch = f"batch {choice.batch_size:,}{whole}"
     words[0] += f" in {choice.mode_words}" if choice.precision else ""

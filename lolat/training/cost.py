@@ -14,7 +14,7 @@ from lolat.device.prediction import CLOSE, no_room_words
 from lolat.device.question import AUTO, as_whole, several
 from lolat.errors import LolatError, arg
 from lolat.graph.modes import AMP
-from lolat.hardware.card_names import form_of, has_several_chips, short_name
+from lolat.hardware.card_names import form_and_memory, form_of, has_several_chips, short_name
 from lolat.hardware.links import MACHINE, Link
 from lolat.hardware.prices import Offer, price_list
 from lolat.hardware.rental import Rental, instances_of, rental_of, slower_words
@@ -75,7 +75,8 @@ class Cost(Limited):
     True if float32 convolutions run in TF32. `estimated`: True if the times are estimated from times of
     inference. `in_domain`: True if most of the time is inside the measured range; None if unknown.
     `host_bound`: True if the host takes longer to launch the operations than the GPU to run them.
-    `own_runs`: the user's runs that set the level of the times. `padding`: the share of the computed tokens
+    `form`: the form and memory of the GPU if `device` leaves them open ("PCIe 40 GB"). `own_runs`: the
+    user's runs that set the level of the times. `padding`: the share of the computed tokens
     that is padding.
 
     `memory_bytes`: memory that an iteration needs on each device at its `peak`; `memory`: its parts in
@@ -137,6 +138,7 @@ class Cost(Limited):
     host_bound: bool = False
     padding: float = 0.0
     sure: bool = False
+    form: str = ""
     again: RepeatableQuestion | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -171,7 +173,7 @@ class Cost(Limited):
 
     def named(self, option: TrainingPrediction) -> str:
         """The number and the name of the devices of an option: "8 x h100"."""
-        return f"{option.devices} x {self.card}"
+        return f"{option.devices} x {self.card}{f' ({self.form})' * bool(self.form)}"
 
     def words(self) -> str:
         """The cheapest and the fastest option in words; without them the time of an iteration."""
@@ -387,6 +389,7 @@ def _answer(
             f"--sharding {plan.run.sharding}: one device divides nothing (--replicas K)"
         )
     return Cost(
+        form=form_and_memory(short_name(device.label), plan.gpu),
         model=plan.file.device, device=device.label, profile=device.profile, **about_plan,
         **{name: getattr(plan.run, name) for name in about}, **asdict(limits), cheapest=cheapest,
         fastest=fastest, frontier=tuple(o.devices for o in frontier), options=tuple(options),

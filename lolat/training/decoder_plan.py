@@ -17,7 +17,7 @@ from lolat.errors import InputError, arg
 from lolat.graph.memory import largest_fitting
 from lolat.graph.modes import EAGER, Launch
 from lolat.hardware.card_names import find_gpu
-from lolat.hardware.gpus import UNUSABLE_BYTES
+from lolat.hardware.gpus import UNUSABLE_BYTES, Gpu
 from lolat.hardware.links import Link
 from lolat.hardware.rental import Rental
 from lolat.io.results import Figure, Remark
@@ -94,10 +94,15 @@ def half_width(
     return min(math.hypot(half, apart), LARGEST)
 
 
+def card_with(card: str, section: ServingSection) -> Gpu | None:
+    """The data sheet of a GPU that has the memory of the section; None if there is none."""
+    return find_gpu(f"{card} {section.sheet.memory_gib:.0f}gb")
+
+
 def card_gib(card: str, section: ServingSection) -> float:
     """A GPU's GiB as the driver reports them; the section's if no data sheet is known."""
     gib = section.sheet.memory_gib
-    gpu = find_gpu(f"{card} {gib:.0f}gb")
+    gpu = card_with(card, section)
     return gpu.memory_gib if gpu and gpu.memory_gib else gib
 
 
@@ -333,6 +338,11 @@ class DecoderPlan:
     def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:
         """Yield the remarks on a given link."""
         yield from self.run.link_remarks(self.file.link, self.machine)
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The data sheet of the GPU; None if it is not known."""
+        return card_with(self.file.kind, self.section)
 
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
         """The fields of a Cost about the decoder and the execution mode."""

@@ -20,7 +20,7 @@ from lolat.graph.kinds import CONVOLUTIONS, MULTIPLYING
 from lolat.graph.memory import largest_fitting
 from lolat.graph.modes import DEFAULT_MODE, FLOAT32, PRECISION_OF, TF32, layout_of
 from lolat.graph.weights import parameters
-from lolat.hardware.gpus import usable_bytes
+from lolat.hardware.gpus import Gpu, usable_bytes
 from lolat.hardware.links import Link
 from lolat.hardware.rental import Rental
 from lolat.io.results import Remark
@@ -173,6 +173,11 @@ class NetworkPlan:
         """True if convolutions in float32 are computed in TF32."""
         is_float32 = self.training.mode is not None and self.training.mode.dtype == FLOAT32
         return is_float32 and self.file.has_tf32 and has_convolutions(self.graph)
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The data sheet of the GPU; None if it is not known."""
+        return self.file.gpu
 
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
         """The fields of a Cost about the network, its trained part and the execution mode."""

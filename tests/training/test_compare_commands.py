@@ -32,7 +32,7 @@ def test_rows_of_several_machines_are_marked(lolat: Command, tmp_path: Path, net
     prices = listed(tmp_path, "four,8,V100-32GB,4", "one,2.5,A100,1")
     ask = ("cost", net, "--prices", prices, "--batch-size", 64, "--samples", 10_000)
     lines = lolat.done(*ask, "--on", "v100,a100", "--replicas", "2,8").out.splitlines()
-    rows = filter(None, (re.match(r"([va]100)  .*?  (\d)  ", line) for line in lines))
+    rows = filter(None, (re.match(r"([va]100) \(.*?\)  .*?  (\d)  ", line) for line in lines))
     across = {row.groups(): row.string.endswith("^") for row in rows}
     assert across == {(device, n): (device, n) != ("v100", "2")
                       for device in ("v100", "a100") for n in "28"}  # fmt: skip
@@ -444,7 +444,9 @@ def test_the_best_come_first_in_their_way_and_no_assumed_network_is_a_tie(
     lines = lolat.done(*ask).out.splitlines()
     bests = lines[1 : lines.index("")]
     mark = lines[lines.index("", len(bests) + 2) + 1]
-    assert bests[0].startswith("Cheapest and fastest: 4 x a100 in amp, channels last, ")
+    assert bests[0].startswith(
+        "Cheapest and fastest: 4 x a100 (PCIe 40 GB) in amp, channels last, "
+    )
     assert not any(line.startswith("Fastest") for line in bests)
     assert mark == "Rented, an hour: four (A100) $9.00"  # of the best alone
     assert not [line for line in bests if "% sure" in line]
@@ -463,3 +465,20 @@ def test_one_machine_as_cheap_as_several_is_named(lolat: Command, tmp_path: Path
         (line,) = (x for x in lolat.done(*ask).out.splitlines() if x.startswith("Cheapest:"))
         assert "4 separate machines over 10 Gbit/s, assumed" in line
         assert ("; on one machine: 4 x a100 in fp32" in line) == is_near
+
+
+def test_cards_of_one_name_are_told_apart(lolat: Command, net: str) -> None:
+    """`a100` is the PCIe card of 40 GB for networks, and the SXM card of 80 GB for decoders."""
+    network_lines = lolat.done("cost", net, "--on", "a100,l4", "--samples", 10**6).out.splitlines()
+    decoder = ("cost", "llama-3.2-1b", "--sequence-length", 1024, "--tokens", "1e7")
+    decoder_lines = lolat.done(*decoder, "--on", "a100,l4").out.splitlines()
+    for lines, form in ((network_lines, "PCIe 40 GB"), (decoder_lines, "SXM 80 GB")):
+        assert any(re.match(rf"(Cheapest|Fastest).*: \d x a100 \({form}\) in ", x) for x in lines)
+        rows = [x for x in lines if x.startswith("a100 ")]
+        assert rows
+        assert all(x.startswith(f"a100 ({form})  ") for x in rows)
+        assert not any(x.startswith("l4 (") for x in lines)
+    assert any(
+        "a100 (SXM 80 GB) · amp" in x
+        for x in lolat.done(*decoder[:1], "a100", *decoder[1:]).out.splitlines()
+    )

@@ -81,7 +81,9 @@ def test_a_launch_that_keeps_the_money_is_told_where_none_does_without(prices: s
                          max_dollars=limit)  # fmt: skip
         first, second, *_ = lines_of(costs_lines(found))
         least_s = min(option.total_s or 0.0 for option in found.timed)
-        assert first.startswith(f"Nothing is within ${limit:g}: 1 x a100, {duration(least_s)}, $")
+        assert first.startswith(
+            f"Nothing is within ${limit:g}: 1 x a100 (PCIe 40 GB), {duration(least_s)}, $"
+        )
         assert second.startswith(
             "Within the limits: --launch " if is_told else "Nearest, but not within: "
         )
