@@ -390,31 +390,31 @@ def launch_words(costs: Costs, aim: Aim, limits: TrainingLimits) -> str:
 def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
     """Lines on devices with too little memory; devices with the same remedy share a line.
 
-    For each batch size only the largest number of devices is named, because fewer devices lack memory too.
+    The memory is that of the largest number of devices, because fewer devices lack memory too.
     Checkpointing that was already asked for is not named as a remedy.
     """
     asked = {f"--checkpointing {cost.checkpointing}" for cost in costs}
     several = len(asked) > 1
     each, alike = (
         dict[tuple[str, str], list[CostRow]](),
-        dict[tuple[str, tuple[str, ...]], list[str]](),
+        dict[tuple[str, tuple[str, ...]], dict[tuple[str, str], list[str]]](),
     )
     for cost in (c for c in costs if c.fits is False):
         is_told = several or cost.checkpointing not in (None, "none")
-        name = f"{cost.card} batch {cost.batch_size:,}"
-        key = recomputed_words(cost) if is_told else "", name
+        key = recomputed_words(cost) if is_told else "", f"{cost.card} {cost.batch_size}"
         each.setdefault(key, []).extend(cost.option_rows)
-    for (again, name), rows in each.items():
+    for (again, _), rows in each.items():
         cost, _ = max(rows, key=lambda row: row.option.devices)
         numbers = sorted({row.option.devices for row in rows})
-        devices = f"{', '.join(map(str, numbers))} x {name}"
         room, most = cost.available_bytes or 0, cost.largest_batch
         words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"
         words += f", batch {most:,} fits" * bool(most) + close_words(cost.memory_bytes, room)
         options = tuple(w for w in cost.would_fit if not (several and any(a in w for a in asked)))
-        alike.setdefault((again, options), []).append(f"{devices} ({words})")
-    for (again, options), names in alike.items():
-        yield f"DOES NOT FIT{again}: {', '.join(names)}{would_words(options)}"
+        sized = ", ".join(map(str, numbers)), f"batch {cost.batch_size:,} ({words})"
+        alike.setdefault((again, options), {}).setdefault(sized, []).append(cost.card)
+    for (again, options), devices in alike.items():
+        each_words = (f"{k} x {', '.join(names)} {size}" for (k, size), names in devices.items())
+        yield f"DOES NOT FIT{again}: {', '.join(each_words)}{would_words(options)}"
 
 
 def recomputed_words(cost: Cost) -> str:
