@@ -316,4 +316,4 @@ def user_line(error: BaseException) -> str:
     last = lines[-1]
     if os.path.isfile(last.filename):
         return f" at {os.path.relpath(last.filename)}:{last.lineno}"
-    return f" at line {last.lineno}" + f" ({shortened(last.line or '')})" * bool(last.line)
+    return f" at line {last.lineno}" + (f" ({shortened(last.line or '')})" if last.line else "")

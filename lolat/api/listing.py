@@ -81,7 +81,7 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
             dtypes = ", ".join(dtypes_of(section["operations"]))
             runs = f"{section['framework']}: {dtypes}" if dtypes else section["framework"]
         if file.has_latencies:
-            runs = mode_words(file) + f", on {file.product}" * file.is_cpu
+            runs = mode_words(file) + (f", on {file.product}" if file.is_cpu else "")
             error = file.errors(file.default).get("median")
             if carried := load(str(path)).file.other_form:
                 runs += f", as {carried.topic}"

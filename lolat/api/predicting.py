@@ -167,7 +167,7 @@ def predict_all(
                 graphs[key] = read if key is network else _called(read, name, graphs)
             graph = graphs[key]
         except (NetworkError, MissingPackageError) as error:
-            which = f" (network {number} of {len(networks)})" * (len(networks) > 1)
+            which = f" (network {number} of {len(networks)})" if len(networks) > 1 else ""
             own = f"a {type(network).__name__}{which}"
             errors[own if key == id(network) else str(key)] = error
             continue
@@ -326,7 +326,7 @@ def _remedy(prediction: Prediction, limits: Limits) -> str:
     if larger is None and better and limits.kept(better) == "no":
         larger = _larger(better, limits)
     if larger:
-        of = f" in {larger.precision}" * (larger.precision != prediction.precision)
+        of = f" in {larger.precision}" if larger.precision != prediction.precision else ""
         words += f"; with {arg('batch_size')} {larger.batch_size}{of} it computes {rate(larger)}"
     return words
 

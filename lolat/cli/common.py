@@ -196,7 +196,7 @@ class List(click.ParamType):
         try:
             items = [self.item.convert(part.strip(), param, ctx) for part in str(value).split(",")]
         except click.BadParameter as error:
-            said = f"{value!r}: " * ("," in str(value)) + error.message.rstrip(".")
+            said = (f"{value!r}: " if "," in str(value) else "") + error.message.rstrip(".")
             self.fail(f"{said}; expected for example {self.example}", param, ctx)
         return tuple(items)
 
@@ -261,7 +261,7 @@ class Command(click.Command):
         for param in given:
             is_single = isinstance(param, click.Option) and not (param.multiple or param.is_flag)
             if is_single and given.count(param) > 1:
-                commas = ", several values with commas" * isinstance(param.type, List)
+                commas = ", several values with commas" if isinstance(param.type, List) else ""
                 given_as = f"{param.opts[0]} is given {given.count(param)} times"
                 raise click.UsageError(f"{given_as}; expected once{commas}", ctx)
         rest = super().parse_args(ctx, args)

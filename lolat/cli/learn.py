@@ -55,7 +55,7 @@ def learn(
     from lolat.report.device import learned
 
     chosen = [name for name, is_given in options.items() if is_given]
-    chosen += [f"threads={threads}"] * (threads is not None)
+    chosen += [f"threads={threads}"] if threads is not None else []
     training = mode == "training"
     more = ", and four to six more for training" if training else ""
     takes = f"two to three minutes{more} on an idle machine; after Ctrl-C the same command goes on"

@@ -65,7 +65,7 @@ def llm(model: str, config: str, **question: object) -> None:
             others = (
                 "on devices that are neither cheapest nor fastest: --json, or ask about one alone"
             )
-            common.warn([*told, *[f"{plural(rest, 'remark')} {others}"] * (rest > 0)])
+            common.warn([*told, *([f"{plural(rest, 'remark')} {others}"] if rest > 0 else [])])
             return common.answer(several, compared_lines(several))
         (one,) = models.values()
         answer = one.llm(configs[0], **question)  # type: ignore[arg-type]

@@ -102,7 +102,7 @@ def _with_argument(option: str, call: Sequence[str]) -> str:
     )
     devices, others = list[str](), list[str]()
     for before, word in pairwise([command, *words]):
-        (devices if before == option else others).extend([word] * (word != option))
+        (devices if before == option else others).extend([word] if word != option else [])
     named = others[:1] if others and all(map(is_device, others[0].split(","))) else []
     devices = [*named, *devices]
     if not all(map(is_device, ",".join(devices).split(","))):
@@ -117,7 +117,7 @@ def unknown_option(error: click.NoSuchOption, call: Sequence[str]) -> str:
     arguments = error.ctx.command.params if error.ctx else ()
     taken = has | {word for p in arguments for word in str(p.metavar).strip(".[]").split("] ")}
     if name.endswith("dtype") and "--served-model" in has:
-        networks = "; of networks it is --precision" * ("--precision" in has)
+        networks = "; of networks it is --precision" if "--precision" in has else ""
         key = name.replace("-", "_")
         of = f"in serving measurements it is the key {key} in the JSON, or a table's column"
         return f"{words}: {of}{networks}"
@@ -154,7 +154,7 @@ def unknown_command(words: Sequence[str], known: Iterable[str]) -> str:
     near = [meant] if meant in known else similar(given, known)
     if not near and (is_device(given) or looks_like_network(given)):
         near = [f"lolat predict {shlex.join(words)}"]
-    return f"No such command {given!r}" + f"; did you mean {' or '.join(near)}?" * bool(near)
+    return f"No such command {given!r}" + (f"; did you mean {' or '.join(near)}?" if near else "")
 
 
 def is_device(word: str) -> bool:
@@ -193,7 +193,7 @@ def check_counts(on: Sequence[str], context: click.Context) -> None:
             if not (count.isdecimal() and is_device(device)):
                 continue
         if not is_device(one):
-            hint = f" ({device})" * bool(device)
+            hint = f" ({device})" if device else ""
             if "--replicas" in options_of(context):
                 hint += f", and the number as --replicas {count}"
             raise click.UsageError(f"--on {one}: expected names of devices{hint}", context)

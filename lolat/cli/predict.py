@@ -117,7 +117,7 @@ def predict(
     model, networks = common.model_and_networks(arguments, on)
     if model is None and not on:
         order = sorted(networks, key=lambda n: looks_like_network(n) or is_file(n))
-        meant = f"; did you mean {' '.join(order)}?" * (order != [*networks])
+        meant = f"; did you mean {' '.join(order)}?" if order != [*networks] else ""
         raise InputError(
             "no device is given; expected one in front of the networks, such as rtx-4090 (`lolat models` "
             f"lists them), or {arg('on')}{meant}",

@@ -66,7 +66,7 @@ class Show(Progress):
             self.takes = ""
         if text != self.text:
             self.task = self.bar.add_task(text, total=total or None, completed=done)
-            self._line(f"{text}: {total} step{'s' * (total != 1)}" if total else text)
+            self._line(f"{text}: {total} step{'s' if total != 1 else ''}" if total else text)
         else:
             self.bar.reset(self.task, total=total, completed=done)
         self.text, self.total, self.done, self.began = text, total, done, time.monotonic()

@@ -155,7 +155,11 @@ class Explanation(Result):
         whole = [
             f"{self.part} is a part of the block {self.blocks[0].named.label}, which is explained"
         ]
-        return (*whole * bool(self.part), *[NOTE] * widened, *[ONE_SIZE] * self.has_one_size)
+        return (
+            *whole * bool(self.part),
+            *[NOTE] * widened,
+            *([ONE_SIZE] if self.has_one_size else []),
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ class BudgetAnswer(Result):
         if self.vary != "width":
             return self.best.prediction.warnings
         kinds = {o.kind for o in self.best.prediction.query.graph.operations}
-        return (*self.best.prediction.warnings, NOTE, *[HEADS] * ("attention" in kinds))
+        return (*self.best.prediction.warnings, NOTE, *([HEADS] if "attention" in kinds else []))
 
     def words(self) -> str:
         """The largest value within the time, and its latency."""

@@ -113,7 +113,7 @@ class Device(Result):
         chosen = self.predictors.get(given) if isinstance(given, str) else None
         if chosen is None:
             is_precision = PARAMETERS["precision"].word(name) in PRECISIONS
-            hint = f"; did you mean {arg('precision')} {name!r}?" * is_precision
+            hint = f"; did you mean {arg('precision')} {name!r}?" if is_precision else ""
             # An input size in third place; in `lolat.read` it is the second argument.
             if isinstance(name, (int, tuple, list)):
                 hint = f"; did you mean {arg('input_size')}={name}?"

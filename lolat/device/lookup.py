@@ -107,7 +107,7 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
         hint = f"did you mean {shown[name_alone]}, in precision {word}?"
     if not hint and (number := re.search(r"\d{4}", stem)):  # 3090ti: rtx-3090
         alike = [shown[n] for n in shown if n.endswith(f"-{number[0]}")]
-        hint = f"did you mean {' or '.join(alike)}?" * bool(alike)
+        hint = f"did you mean {' or '.join(alike)}?" if alike else ""
     there = "there are " + ", ".join(map(shown_path, names)) if names else f"{_LEARN} makes one"
     if len(names) > _FEW:
         there = "`lolat models` lists them" if hint else f"{_KINDS} (`lolat models` lists them)"

@@ -340,7 +340,7 @@ class Prediction(Result):
         card = f" ({self.card})" if self.card else ""
         time = f"{self.title} on {plain(self.device)}{card}: {milliseconds(self.latency_ms)}"
         interval = interval_words(self.interval_ms, self.coverage, self.latency_ms)
-        no_room = "does not fit into its memory" * (self.fits is False)
+        no_room = "does not fit into its memory" if self.fits is False else ""
         slow = self._shown().precision_lines([self])
         return "; ".join(filter(None, (f"{time}, {interval}", domain_words(self), no_room, *slow)))
 
@@ -408,7 +408,9 @@ def domain_words(prediction: Prediction) -> str:
     where = "mostly inside" if prediction.in_domain else "extrapolating: outside"
     if share <= 0.0:
         return "extrapolating: outside the measured range"
-    part = f"{math.floor(100 * share)} % of the time" + " inside" * (not prediction.in_domain)
+    part = f"{math.floor(100 * share)} % of the time" + (
+        " inside" if not prediction.in_domain else ""
+    )
     return f"{where} the measured range ({part})"
 
 
@@ -432,7 +434,7 @@ def memory_words(prediction: Prediction) -> str:
     Autocast keeps copies of the weights used before the peak, so the copies depend on the batch size.
     """
     memory = prediction.memory
-    copies = " and their half-precision copies" * (prediction.precision == "amp")
+    copies = " and their half-precision copies" if prediction.precision == "amp" else ""
     at = f", most at {plain(memory.at)}" if memory.at else ""
     has = prediction.available_bytes
     of = f"of the device's {byte_size(has)} of free memory" if has else "of memory"

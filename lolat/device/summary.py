@@ -198,8 +198,8 @@ def fitted_on_words(file: DeviceFile) -> str:
     where, blocks = file.environment, len(file.points)
     fitted_on = where.fitted_on
     networks = rows_of(fitted_on.network_rows or fitted_on.networks, fitted_on.networks)
-    parts = [plural(fitted_on.operations, "operation")] * bool(fitted_on.operations)
-    parts += [networks] * bool(fitted_on.networks)
+    parts = [plural(fitted_on.operations, "operation")] if fitted_on.operations else []
+    parts += [networks] if fitted_on.networks else []
     parts += [plural(blocks, "measurement")] if blocks and not parts else []
     if file.batch_sizes:
         parts.append(f"batch {span(file.batch_sizes)}")
@@ -216,7 +216,7 @@ def known_by(name: str, file: DeviceFile, by: str = "by") -> str:
     """
     is_sheet = file.kernels is not None and not file.kernels.measured
     fitted = fitted_on_words(file)
-    by = f"{by} {fitted}" if fitted else "data sheet only" * is_sheet
+    by = f"{by} {fitted}" if fitted else ("data sheet only" if is_sheet else "")
     product = file.product
     gpu = None if " " in product else find_gpu(product)  # tables may write "l4"
     device = gpu.name if gpu else product

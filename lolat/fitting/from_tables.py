@@ -167,7 +167,7 @@ def tables_document(
     inference = times.take(of_inference)
     if not timed.is_cpu:
         formula = started_by_a_host(formula, inference, usual_ms(known.gpu or find_gpu(device)))
-    remarks = [WITHOUT_SPECS] * is_open
+    remarks = [WITHOUT_SPECS] if is_open else []
     batch_sizes = np.array([row.batch_size for row in rows])
     if specs is None and timed.mode.dtype == FLOAT32 and is_inference.all():
         linear = linear_entry(timed, times, fold)

@@ -111,8 +111,8 @@ def device_document(
         counted.append((counts, operation.latency_ms, operation.row))
     if tell_other_units(counted, warn):
         warn = nobody  # in a wrong unit all times look odd
-    numbers = [plural(len(operations), "operation")] * bool(operations)
-    numbers += [rows_of(len(networks), len({*numbered(networks)}))] * bool(networks)
+    numbers = [plural(len(operations), "operation")] if operations else []
+    numbers += [rows_of(len(networks), len({*numbered(networks)}))] if networks else []
     shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"
     named = " ".join([device or "", *(Path(path).name for path, _ in contents)]).lower()
     is_cpu = sheet is None and CPU_WORDS.search(named) is not None

@@ -155,7 +155,7 @@ def _read(path: str | Path) -> Prices:
     rows = [_offer(row, Path(path).name) for row in table]
     reasons = Counter(row for row in rows if isinstance(row, str))
     left_out = ", ".join(f"{plural(n, 'row')} {why}" for why, n in reasons.items())
-    told = [f"left out: {left_out}"] * bool(left_out)
+    told = [f"left out: {left_out}"] if left_out else []
     if unread := [name for name in table.names if name and name not in KNOWN]:
         told.append(f"columns that are not read: {shortened(', '.join(unread))}")
     # Zones of a region have the same price: once is enough.

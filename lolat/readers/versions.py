@@ -49,5 +49,5 @@ def torch_settings() -> list[str]:
     )
     timm: Any = sys.modules.get("timm.layers.config")
     fused = getattr(timm, "_USE_FUSED_ATTN", os.environ.get("TIMM_FUSED_ATTN", "1"))
-    apart = ["attention taken apart"] * (str(fused) in ("0", "False"))
-    return [dtype] * (dtype != "torch.float32") + apart
+    apart = ["attention taken apart"] if str(fused) in ("0", "False") else []
+    return ([dtype] if dtype != "torch.float32" else []) + apart

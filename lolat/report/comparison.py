@@ -119,9 +119,11 @@ def _caption(drawn: Sequence[Prediction], count: int) -> str:
     """The caption of the chart: the meaning of its marks."""
     coverages = {p.coverage for p in drawn if p.interval_ms}
     sure = "".join(f"; line: {percent(c)} interval" for c in coverages if c and len(coverages) == 1)
-    waits = "; hollow: host-bound" * any(p.host_bound for p in drawn)
-    waits += "; light: outside the measured range" * any(p.in_domain is False for p in drawn)
-    lost = f"; {count - len(drawn)} without room in memory" * (count > len(drawn))
+    waits = "; hollow: host-bound" if any(p.host_bound for p in drawn) else ""
+    waits += (
+        "; light: outside the measured range" if any(p.in_domain is False for p in drawn) else ""
+    )
+    lost = f"; {count - len(drawn)} without room in memory" if count > len(drawn) else ""
     return f"Time of a batch, ms, on a logarithmic scale. Dot: predicted{sure}{waits}{lost}"
 
 
@@ -168,7 +170,7 @@ def _rows(
         if p.interval_ms:
             low, high = map(place, p.interval_ms)
             ends = f'<b style="left:{low:.2f}%;width:{high - low:.2f}%"></b>'
-        marks = ["waits"] * bool(p.host_bound) + ["far"] * (p.in_domain is False)
+        marks = (["waits"] if p.host_bound else []) + (["far"] if p.in_domain is False else [])
         dot = f'<u class="{" ".join(marks)}" style="left:{place(p.latency_ms):.2f}%"></u>'
         yield (
             f"<tr>{element('th', ' · '.join(of(p) for of in told), scope='row')}"

@@ -57,7 +57,12 @@ def models_lines(listed: Models) -> Iterator[Part]:
         return f"cannot be read: {m.problem}" if m.problem else ", ".join(m.answers_for)
 
     columns = [
-        Column("profile", lambda m: m.name + " (local)" * (m.origin == LOCAL), plain, is_text=True),
+        Column(
+            "profile",
+            lambda m: m.name + (" (local)" if m.origin == LOCAL else ""),
+            plain,
+            is_text=True,
+        ),
         Column("answers for", answers, plain, is_text=True),
         Column("as it runs them", lambda m: m.runs, plain, is_text=True),
         Column("batch", lambda m: m.batch_sizes or None, span),
@@ -69,7 +74,7 @@ def models_lines(listed: Models) -> Iterator[Part]:
         yield f"Single layers of 2018, for `lolat predict`: {', '.join(layers)}"
     sheets = ((name, find_gpu(name)) for name in listed.data_sheets)
     answered = (
-        (n, f"networks{' and language models' * bool(gpu and gpu.bf16)}") for n, gpu in sheets
+        (n, f"networks{' and language models' if gpu and gpu.bf16 else ''}") for n, gpu in sheets
     )
     for what, names in by_text(answered).items():
         yield f"Devices too, by data sheet, for {what}: {', '.join(names)}"
@@ -108,7 +113,7 @@ def learned(device: Device, path: str, name: str) -> Iterator[Part]:
     for step in kernels.own_steps[-1:] if kernels else ():
         is_text = step.network.startswith("transformers:")
         option = "--sequence-length" if is_text else "--input-size"
-        network = quote(plain(step.network)) + f" {option} {step.size}" * bool(step.size)
+        network = quote(plain(step.network)) + (f" {option} {step.size}" if step.size else "")
     if device.predictors:
         evaluate = [f"{lolat} evaluate {named} --table OTHER_TIMES.csv"]
         evaluate = first_evaluation(name, where.framework) if where.is_learned else evaluate
@@ -152,7 +157,11 @@ def error_lines(device: Device) -> Iterator[str]:
     """The errors of the default formula on held-out times, and how well the machine's times repeat."""
     formula, noise = device.predictors[device.default], device.file.noise
     errors, is_wider = formula.error, formula.elsewhere > 0.0
-    wider = "; intervals are wider: they allow for other hosts, versions and precisions" * is_wider
+    wider = (
+        "; intervals are wider: they allow for other hosts, versions and precisions"
+        if is_wider
+        else ""
+    )
     fitted_on = device.file.environment.fitted_on
     of_networks = fitted_on.networks > 0 and not fitted_on.operations
     names = {"networks_left_out": "networks", "left_out": "single blocks"}
@@ -248,7 +257,7 @@ def _trained_runs(trained: TrainingLevel | None) -> Iterator[str]:
     """The line on the user's runs of training decoders, if there are any."""
     if trained:
         runs, spread = plural(trained.rows, "own run"), math.expm1(trained.spread)
-        agree = f", which agree within {percent(spread)}" * (trained.rows > 1)
+        agree = f", which agree within {percent(spread)}" if trained.rows > 1 else ""
         yield f"{runs}{agree}: {trained.level:.2f} times as long as the kernels say"
 
 

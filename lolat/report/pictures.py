@@ -92,9 +92,9 @@ def _draw_blocks(found: Prediction, axes: Axes) -> Any:
         if any(ms):
             ax.barh(range(len(shown)), ms, left=left, color=INKS[cause], label=words)
             left = [a + b for a, b in zip(left, ms, strict=True)]
-    room = "; does not fit into memory" * (found.fits is False)
+    room = "; does not fit into memory" if found.fits is False else ""
     of_device = f"{device_words(found)}: {prediction.latency(found)}"
-    outside = "; extrapolated" * (found.in_domain is False)
+    outside = "; extrapolated" if found.in_domain is False else ""
     ax.set(xlabel=f"ms{room}", title=f"{found.title}\n{of_device}{outside}")
     _add_legend(ax)
     return ax
@@ -211,7 +211,7 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
         points[name].append((p.batch_size, p.latency_ms, p.interval_ms))
         place = devices.index(device), networks.index(network)
         places[name] = place if len(devices) > 1 else place[::-1]
-        marked[name] += [p] * (bool(p.host_bound) or p.in_domain is False)
+        marked[name] += [p] if bool(p.host_bound) or p.in_domain is False else []
     handles = None
     if is_curve := any(len(some) > 1 for some in points.values()):
         ax = _curves(points, axes(3.6), "batch size", "ms a batch", places)

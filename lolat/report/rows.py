@@ -114,7 +114,7 @@ def bottleneck_sentence(prediction: Prediction) -> str:
     why = _why(most, one)
     if len(causes) > 1:
         why = ", ".join(_why(cause, len(of) == 1, _listed(of)) for cause, of in causes.items())
-    named = _listed(names + [f"{more} equally long ones"] * (more > 0))
+    named = _listed(names + ([f"{more} equally long ones"] if more > 0 else []))
     time = sum(b.share for b in top)
     return (
         f"{'Bottleneck' if one else 'Bottlenecks'}: {named} {'takes' if one else 'take'} "
@@ -137,7 +137,7 @@ def _macs(blocks: Sequence[BlockPrediction], prediction: Prediction) -> str:
     """A clause on the share of the MACs in some blocks; "" if it is near their share of the time."""
     macs = sum(b.counts["flops"] for b in blocks) / (prediction.counts["flops"] or 1)
     is_alike = macs / SLOW <= sum(b.share for b in blocks) <= macs * SLOW
-    return f" for {100 * macs:.0f} % of the MACs" * (not is_alike)
+    return f" for {100 * macs:.0f} % of the MACs" if not is_alike else ""
 
 
 def _label(block: BlockPrediction) -> str:

@@ -112,8 +112,8 @@ def _summary(result: SearchResult) -> Iterator[str]:
         latencies.append(_time_words(one) + _on(result, place))
     devices = [result.device, *(one.device for one in result.others)]
     places = [plain(d) for d, one in zip(devices, each, strict=True) if one.in_domain is False]
-    on = f" on {' and '.join(places)}" * bool(result.others)
-    outside = f", OUTSIDE the measured range{on}: time it first" * bool(places)
+    on = f" on {' and '.join(places)}" if result.others else ""
+    outside = f", OUTSIDE the measured range{on}: time it first" if places else ""
     yield f"Best{within}: {_named(best)}, {', '.join(latencies)}, score {best.score:.6g}{outside}"
     if outside and result.predictor == SAMPLES:
         yield "Add its time, and that of the fastest, to the samples, and `lolat nas fit` again"
@@ -200,5 +200,5 @@ def _ties(result: Ranking) -> Iterator[str]:
     if not times or (result.tied or 0) <= (listed := times.count(times[-1])):
         return
     some = f"{listed:,} that are listed are" if listed > 1 else "one that is listed is"
-    why = " (their host decides the time)" * bool(result.host_bound)
+    why = " (their host decides the time)" if result.host_bound else ""
     yield f"{result.tied:,} candidates tie at {times[-1]}{why}: the {some} the first in the space's order"

@@ -166,7 +166,7 @@ class ReportTable:
         bold, usual = ("\x1b[1;31m", "\x1b[0m") if is_styled else ("", "")
         lines = map(line, rows)
         body = [f"{bold}{one}{usual}" if n in self.marked else one for n, one in enumerate(lines)]
-        told = ["; ".join(map(plain, self.told))] * bool(self.told)
+        told = ["; ".join(map(plain, self.told))] if self.told else []
         return [*told, line(heads), *body] if any(heads) else body
 
     def html(self, caption: str) -> str:

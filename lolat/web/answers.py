@@ -228,7 +228,7 @@ def _training(
     aims = {"cheapest": cost.cheapest, "fastest": cost.fastest}
     are = [aim for aim, devices in aims.items() if devices == best.devices]
     return replace(
-        about, title=title, bests=[(title, " and ".join(are))] * bool(cost.options[1:] and not no),
+        about, title=title, bests=[(title, " and ".join(are))] if cost.options[1:] and not no else [],
         facts=[] if no else [*facts_of_training(cost, best)],
         sentences=_below_headline(no, before[1:]), lines=[before[0].first], after=after,
         legend=marks, remarks=cost.warnings,
@@ -361,7 +361,7 @@ def _llm(form: Form, question: Values, device: ListedDevice, decoder: Decoder) -
     if is_answer:
         title = priced_gpus(row)
         # Each of several headlines says itself how sure it is.
-        then += [sure_words(row, answer.asked)] * (not several)
+        then += [sure_words(row, answer.asked)] if not several else []
     return ServingCard(
         device=device, name=plain(device.key), known=device.name,
         command=_command("llm", form, device), title=title,
@@ -400,7 +400,7 @@ def _token_parts(row: ServingConfig) -> list[tuple[int, str, float]]:
 def _token_words(row: ServingConfig, at: int | None) -> str:
     """A clause with the time per token under a load."""
     words = f"{milliseconds(row.token_times(at).token.ms)} a token{'' if at is None else f' at P{at}'}, "
-    return words + row.load_words + ", waits for memory" * (not row.fits)
+    return words + row.load_words + (", waits for memory" if not row.fits else "")
 
 
 def _served_beside(
@@ -433,7 +433,13 @@ def _served_beside(
             *after_lines(several),
         ],
         command=join(
-            ["lolat", "llm", ",".join([ALL] * form.is_all + on), form.network(), *form.options()]
+            [
+                "lolat",
+                "llm",
+                ",".join(([ALL] if form.is_all else []) + on),
+                form.network(),
+                *form.options(),
+            ]
         ),
     )
 
@@ -446,7 +452,7 @@ def unlike_remark(form: Form, question: Values, cards: Sequence[Card]) -> str:
     if question.get("precision") == BEST and not any(isinstance(c, LatencyCard) for c in cards):
         return ""  # a training in each device's fastest precision
     remedy = f'one for all in "{precision.label}"'
-    remedy += ", or each device's fastest" * (BEST in (precision.choices or ()))
+    remedy += ", or each device's fastest" if BEST in (precision.choices or ()) else ""
     models = (
         c.predictions[0].query.model
         if isinstance(c, LatencyCard)

@@ -71,7 +71,7 @@ class Form:
         known = {"view", "model", "file", "elsewhere", "only", *self.keys, *FIELDS}
         self.unknown = [shortened(name) for name in dict(query) if name not in known]
         self.twice = [n for n, key in self.keys.items() if names.count(n) + names.count(key) > 1]
-        self.unknown += [f"view {shortened(view)}"] * (view not in ("", *TABS))
+        self.unknown += [f"view {shortened(view)}"] if view not in ("", *TABS) else []
 
     def text(self, name: str) -> str:
         """The text of a field as typed, or its default.
@@ -195,7 +195,7 @@ class Form:
         It includes fields with default values, so that a link keeps its meaning if defaults change.
         """
         given = {name: text for name in self.fields if (text := self.text(name))}
-        more = self.refused or [""] * (not self.ticked)
+        more = self.refused or ([""] if not self.ticked else [])
         return self._address(self.view, more, {**given, **changes})
 
     def tabs(self) -> dict[str, tuple[str, str]]:
@@ -208,7 +208,7 @@ class Form:
         is_decoder = TABS[view].subject.is_decoder
         offered = {key for key, device in self.every.items() if device.answers(is_decoder)}
         offered |= {ALL} if view in COMPARING else set()
-        asked = (*[ALL] * self.is_all, *self.ticked, *self.elsewhere)
+        asked = (*([ALL] if self.is_all else []), *self.ticked, *self.elsewhere)
         devices = [("model" if key in offered else "elsewhere", key) for key in asked]
         pairs = [("view", view), *devices, *(("model", key) for key in more)]
         pairs += [(names.get(key, key), text) for key, text in texts.items()]

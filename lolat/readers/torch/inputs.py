@@ -83,7 +83,8 @@ def calls(
         yield call([image], [number])
         remarks.pop()  # the code does not take an image without channels
     able = (
-        [number] * (f.is_index is not True) + [torch.int64] * (f.is_index is not False)
+        ([number] if f.is_index is not True else [])
+        + ([torch.int64] if f.is_index is not False else [])
         for f in forms.values()
     )
     for types in itertools.product(*able):
@@ -125,7 +126,7 @@ def _check_number(model: Any, size: Size, given: int, name: str) -> None:
         are_tokens = ["Embedding" in kinds and not _NUMBERS.search(one) for one in needed]
         shapes = [(16,) if is_tokens else numbers for is_tokens in are_tokens]
         each = ", ".join(
-            f"torch.zeros({', '.join(map(str, (1, *shape)))}{', dtype=torch.long' * is_tokens})"
+            f"torch.zeros({', '.join(map(str, (1, *shape)))}{', dtype=torch.long' if is_tokens else ''})"
             for shape, is_tokens in zip(shapes, are_tokens, strict=True)
         )
         raise NetworkError(

@@ -161,7 +161,7 @@ def _torchvision(name: str, weights: bool) -> Any:
         crop = min(
             getattr(t, "resize_size" if segments else "crop_size", [SIDE]) for t in transforms
         )
-        frames = (16,) * (known in models.list_models(models.video))
+        frames = (16,) if known in models.list_models(models.video) else ()
         model.default_cfg = {"input_size": (3, *frames, *(crop * 2)[:2])}
     return model
 

@@ -86,7 +86,7 @@ def page(prediction: Prediction, depth: int | None = None, file: str = "report.h
         head="".join(_head(*column) for column in HEADS),
         body=(body := _body(prediction, depth)),
         opens="Click a name for its operations, a" if "aria-expanded" in body else "Click a",
-        marks=" Bottlenecks are red, with a dot." * ('class="marked"' in body),
+        marks=" Bottlenecks are red, with a dot." if 'class="marked"' in body else "",
         changes=_changes(prediction),
         doubts=_doubts(prediction),
         made=element("footer", _made(prediction, depth, file), class_="dim"),
@@ -135,7 +135,7 @@ def _answer(prediction: Prediction, sentence: str) -> str:
     domain = domain_words(prediction)
     domain = escape(capitalized(domain))
     is_outside = prediction.in_domain is False
-    domain += ': <a href="#sure">see how sure this is</a>' * is_outside
+    domain += ': <a href="#sure">see how sure this is</a>' if is_outside else ""
     words = element("p", sentence)
     lines += map(for_readers, precision_lines([prediction]))
     words += "".join(element("p", line, class_="dim") for line in lines)
@@ -193,8 +193,9 @@ def _body(prediction: Prediction, depth: int | None) -> str:
             f'<td role="cell" class="{classes}">{escape(text)}</td>'
             for (*_, classes), text in zip(HEADS[3:], texts, strict=True)
         )
+        mark = "marked" if number - 1 in marked else ""
         lines.append(
-            f'<tr role="row" class="{"marked" * (number - 1 in marked)}" data-time="{row.latency_ms!r}" '
+            f'<tr role="row" class="{mark}" data-time="{row.latency_ms!r}" '
             f'data-macs="{macs}"><td role="cell" class="number">{number}</td><th scope="row" '
             f'role="rowheader" class="block"><button type="button"{state}>{name}</button></th>'
             f'<td role="cell" class="bars" aria-hidden="true">{bar(row.by_color, longest)}</td>'
@@ -252,7 +253,7 @@ def _changes(answer: Prediction) -> str:
     """The table of savings by changes of the whole network."""
     query, question = answer.query, Question(answer.batch_size, answer.predictor)
     explanation = explain(query.model, query.graph, question, query.at_size)
-    notes = (*map(for_readers, explanation.notes), *[STAR] * bool(leaves_range(explanation)))
+    notes = (*map(for_readers, explanation.notes), *([STAR] if leaves_range(explanation) else []))
     table = _saved(capitalized(ANEW), explanation)
     return table + "".join(element("p", plain(note), class_="dim") for note in notes)
 
