@@ -231,7 +231,7 @@ def test_a_limit_has_a_column_among_several(lolat: Command, net: str) -> None:
     ask = ("predict", net, "--on", "a100,p4", "--batch-size", 64, "--max-ms")
     for limit, word in (*words, (low / 2, "no")):
         done = lolat(*ask, limit)
-        assert done.code == (0 if word in ("yes", "likely") else 3)
+        assert done.code == 0  # the a100 keeps each limit
         (row,) = (line for line in done.out.splitlines() if line.startswith("p4 "))
         assert f"  {word}  " in row
         assert ("--sure 90" in done.out) == ("  likely  " in done.out)
