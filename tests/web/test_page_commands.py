@@ -310,8 +310,9 @@ def check_training(card: str, answer: Any, *_: Any) -> None:
         return check_several(card, answer)
     rows, said = cells(card), words_of(card)
     assert [row[0].split()[0] for row in rows] == [str(o["devices"]) for o in answer["options"]]
-    longest = max(option["total_s"] for option in answer["options"])
-    unit_s = 3600.0 if longest >= 3600.0 else 60.0 if longest >= 60.0 else 1.0
+    totals = [option["total_s"] for option in answer["options"]]
+    shown = (u for u in (3600.0, 60.0) if max(totals) >= u and min(totals) >= 0.1 * u)
+    unit_s = next(shown, 1.0)
     for row, option in zip(rows, answer["options"], strict=True):
         times = (option["total_s"], *option["interval_s"])
         several = [digits(seconds / unit_s) for seconds in times]
