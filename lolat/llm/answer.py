@@ -361,7 +361,7 @@ class ServingConfig(Result):
 
     def words(self, percentile: int | None = None) -> str:
         """The load, the GPUs, both times at a percentile (None: the means), the price and the verdict."""
-        framework = f", {self.framework}" * (self.framework not in self.device)
+        framework = f", {self.framework}" if self.framework not in self.device else ""
         where = f"{self.gpus_words} ({plain(self.device)}{framework}){self.split_words}"
         times = self.times_words(percentile)
         words = f"{plain(self.model)} on {where}, {self.requests_words}: {times}"
@@ -369,8 +369,10 @@ class ServingConfig(Result):
             return words
         token = self.token_times(percentile).token
         words += f" ({between(*token.ends, token.ms)})" if token.ends else ""
-        limits = f"limits: {self.verdict}" * (self.verdict is not None)
-        limits += f" ({percent(self.chance or 0.0)})" * (self.verdict in ("likely", "unlikely"))
+        limits = f"limits: {self.verdict}" if self.verdict is not None else ""
+        limits += (
+            f" ({percent(self.chance or 0.0)})" if self.verdict in ("likely", "unlikely") else ""
+        )
         return "; ".join(filter(None, [words, self._price_words, limits]))
 
     @property
@@ -488,5 +490,5 @@ class ServingAnswer(Result):
 def requests_words(load: float, is_rate: bool) -> str:
     """A load in words: requests a second (`is_rate`), or concurrent requests."""
     if is_rate:
-        return f"{load:g} request{'s' * (load != 1)}/s"
+        return f"{load:g} request{'s' if load != 1 else ''}/s"
     return plural(int(load), "concurrent request")

@@ -156,7 +156,8 @@ def timed_steps(
     of_use = ~is_waiting & (timed.concurrency <= timed.capacity)
     if not of_use.any():
         files = ", ".join(dict.fromkeys(row.source for row in rows if row.source))
-        why = f"{files}{': ' * bool(files)}no serving measurement is of use: in each the first token takes "
+        why = f"{files}: " if files else ""
+        why += "no serving measurement is of use: in each the first token takes "
         at_once = all(0 < row.requests <= row.concurrency for row in rows)
         remedy = "all requests were sent at once; run it with --max-concurrency"
         raise InputError(f"{why}most of the time; {remedy if at_once else SERVED}", code="served")
@@ -345,7 +346,7 @@ def _served_by(
     if files and error[1] > FIRST_FAR:
         words += f"; requests of {files} are all taken as long as their mean, so that they start in step: "
         words += "`vllm bench serve --save-detailed` saves the length of each"
-    words += f"; {copies_words(copies, len(rows))}" * bool(copies)
+    words += f"; {copies_words(copies, len(rows))}" if copies else ""
     if waiting := len(every) - number:
         words += f"; without {plural(waiting, 'row')} of requests that waited for memory"
     used = {row.model for row in every if f"{row.model} {row.dtype}".strip() in timed.group}

@@ -308,7 +308,7 @@ def _asks(
     """The question about each language model in each data type on each device, by its name."""
     decoders = find_decoders(config)
     return {
-        (f"{model} on {name}" if len(decoders) > 1 else name) + f" in {dtype}" * (len(types) > 1):
+        (f"{model} on {name}" if len(decoders) > 1 else name) + (f" in {dtype}" if len(types) > 1 else ""):
             partial(of_device, decoder, **{**question, "dtype": dtype})
         for model, decoder in decoders.items()
         for dtype in types

@@ -222,7 +222,7 @@ def published() -> dict[str, dict[str, Any]]:
 def known_configs() -> dict[str, dict[str, Any]]:
     """Configurations by id, in lower case and without the publisher; the longest id first."""
     found = published() | {
-        f"{name}{'-' * (end[0] != '.')}{end}": {**config, **differs}
+        f"{name}{'-' if end[0] != '.' else ''}{end}": {**config, **differs}
         for name, config in published().items()
         for models, ends, differs in VERSIONS
         if re.fullmatch(models, name)

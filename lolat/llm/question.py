@@ -202,7 +202,7 @@ class ServingQuestion:
         source = arrivals if isinstance(arrivals, str) else plain(arrivals.source)
         given = (
             (self.cached_tokens, f"{self.cached_tokens:,} tokens of each prompt cached"
-             + ", of which the last is computed again" * (self.cached_tokens >= self.tokens[0])),
+             + (", of which the last is computed again" if self.cached_tokens >= self.tokens[0] else "")),
             (self.draft_tokens, f"{self.draft_tokens} tokens drafted a step, each accepted at {accepted}, "
              "drafting itself free"),
             (arrivals != POISSON and source, f"arrivals {source}"),

@@ -161,8 +161,8 @@ class Refusal:
         if self.code == SPLIT:
             return f"{on}: {times}"
         if self.code == NO_ROOM:
-            return f"does not fit on {near.gpus_words}" + f": {self.made.needs}" * bool(
-                self.made.needs
+            return f"does not fit on {near.gpus_words}" + (
+                f": {self.made.needs}" if self.made.needs else ""
             )
         if self.code == SHORTAGE:
             return f"{near.shortage} {on}"
@@ -257,7 +257,8 @@ def _far_too_slow(near: ServingConfig, asked: ServingQuestion) -> str:
     """
     if near.tpot_ms is None:
         return ""
-    on = f"too slow on any number of GPUs{f' under {near.requests_words}' * (len(asked.loads()) > 1)}"
+    load = f" under {near.requests_words}" if len(asked.loads()) > 1 else ""
+    on = f"too slow on any number of GPUs{load}"
     asked = replace(asked, sure=None)
     if near.keeps(asked):
         return ""
@@ -271,7 +272,7 @@ def _not_sure(near: ServingConfig, asked: ServingQuestion, times: str) -> str:
     if near.may_pile_up:
         return f"may be overloaded {times} ({near.over_words(asked)})"
     token, first = near.token_times(asked.percentile)
-    whole = [near.whole_request(asked.percentile)] * bool(asked.max_latency_ms)
+    whole = [near.whole_request(asked.percentile)] if asked.max_latency_ms else []
     ends = (milliseconds(time.ends[1]) for time in (first, token, *whole) if time.ends)
     slow = "not surely fast enough" if near.keeps(replace(asked, sure=None)) else "too slow"
     return f"{slow} {times} (surely up to {' and '.join(ends)})"

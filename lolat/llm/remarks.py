@@ -169,7 +169,7 @@ def _faster(
     *_, number, found = max(told, key=lambda one: one[:2])
     row = rows[number]
     here, mine = every[row.split].deployment, milliseconds(row.tpot_ms or 0.0)
-    where = f"{'on average; ' * bool(every[row.split].asked.percentile)}{row.load_words}"
+    where = f"{'on average; ' if every[row.split].asked.percentile else ''}{row.load_words}"
     smaller = found.pop(SMALLER, 0.0)
     best = min(found, key=found.__getitem__, default="")
     if best and here.dtype in unfitted(every[row.split].gpu, here):
@@ -409,7 +409,7 @@ def replicas_left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> 
             milliseconds(ms) + (f" (up to {milliseconds(ends[1])})" if ends and asked.sure else "")
             for ms, ends in row.token_times(asked.percentile)
         )
-        split = f"{row.split_words}," * bool(row.split_words)
+        split = f"{row.split_words}," if row.split_words else ""
         replica = f"{plural(row.gpus // row.replicas, 'GPU')} a replica{split}"
         yield (
             f"{replica} left out: no number of replicas keeps the limits; a request that has a "

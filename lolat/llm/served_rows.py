@@ -247,7 +247,7 @@ def _framework_of(found: Mapping[str, Any]) -> str:
 def _cells(row: ServedRow) -> dict[str, str]:
     """The cells that a row of a benchmark has in a table."""
     own = {n: value for n, value in vars(row).items() if n not in ("row", "source", "lengths")}
-    texts = {n: v if isinstance(v, str) else f"{v:.10g}" * bool(v) for n, v in own.items()}
+    texts = {n: v if isinstance(v, str) else (f"{v:.10g}" if v else "") for n, v in own.items()}
     return {"requests_per_s" if n == "request_rate" else n: text for n, text in texts.items()}
 
 
@@ -376,14 +376,14 @@ def _check(every: Mapping[str, Any], parallel: int | None, model: str | None, ra
     done, failed = every["completed"], every.get("failed") or 0
     split = [name for name in ALONE if int(every.get(name) or 1) > 1]
     drafts = [name for name in DRAFTS if str(every.get(name)).lower() not in SWITCHED_OFF]
-    drafts += ["accept_length"] * ((every.get("accept_length") or 1.0) > 1.0)
+    drafts += ["accept_length"] if (every.get("accept_length") or 1.0) > 1.0 else []
     dtypes = [
         f"{name} {every[name]}" for name in DTYPE_KEYS if every.get(name) not in DEFAULT_DTYPES
     ]
     typed = every["dtype"] and every.get("kv_dtype")
     unlike = [name for name in UNLIKE if str(every.get(name)).lower() not in SWITCHED_OFF]
     unlike += [name for name in TOKENS if int(every.get(name) or 0) < 0]  # prompts are not cut
-    unlike += [VISION] * bool(every.get(VISION))  # the work of a tower is in its times
+    unlike += [VISION] if every.get(VISION) else []  # the work of a tower is in its times
     burst = float(every.get("burstiness") or 1.0)
     shares = str(every.get("dataset_name")).startswith(SHARED_PREFIX)
     how, name = (

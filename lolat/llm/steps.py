@@ -433,7 +433,7 @@ def _unknown_dtype(dtype: str) -> InputError:
     """The error for an unknown data type."""
     meant = dtype_of(dtype)
     hint = f"did you mean {meant}?" if meant in DTYPES else f"expected one of {', '.join(DTYPES)}"
-    hint += "; lolat.compare takes several" * ("," in dtype)
+    hint += "; lolat.compare takes several" if "," in dtype else ""
     return InputError(f"{arg('dtype')} {dtype}: {hint}", code="dtype")
 
 

@@ -67,7 +67,7 @@ def fastest_lines(
     networks, sizes = ({key[n] for key in groups} for n in (0, 1))
     found = dict[tuple[str, str, str, str], dict[int, str]]()
     for key, its in groups.items():
-        of = f" for {key[0]}" * (len(networks) > 1)
+        of = f" for {key[0]}" if len(networks) > 1 else ""
         if len({*map(device_words, its)}) < 2:
             continue
         if (own := fastest(its)) is None:
@@ -82,7 +82,7 @@ def fastest_lines(
             found.setdefault((option, of, best, alike), {})[key[1]] = milliseconds(first.latency_ms)
     told = []
     for (option, of, best, alike), ms in found.items():
-        at = f" at batch {', '.join(map(str, ms))}" * (len(sizes) > 1)
+        at = f" at batch {', '.join(map(str, ms))}" if len(sizes) > 1 else ""
         words = f"{', '.join(filter(None, [best, *ms.values()]))}{alike}"
         told.append((option, of, f"{at}{of}: {words}", f"{at}: {words}"))
     yield from _in_lines("Fastest", told)
@@ -158,7 +158,7 @@ def cheapest_lines(
     no_price = {device_words(p): None for p in predictions if p.price_per_hour is None}
     without = f"; no price of {few([*no_price], MOST_NAMES)}" if no_price else ""
     told = []
-    busy = ", if always busy" * (limits.min_samples_per_s is not None)
+    busy = ", if always busy" if limits.min_samples_per_s is not None else ""
     for (option, of, best, alike), prices in found.items():
         size = at.format(", ".join(map(str, prices))) * by_size
         usd = ", ".join(

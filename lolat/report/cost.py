@@ -98,7 +98,7 @@ def _alternative_lines(
     without, within = (f"On {on} without", f"On {on} in") if on else ("Without", "In")
     if NONE not in tried and (other := without_checkpointing(cost)):
         best = Choice.of(other.cost, other.cost.best)
-        total = f" ({best.words})" * bool(best.total_s)
+        total = f" ({best.words})" if best.total_s else ""
         yield f"{without} checkpointing it takes {other.share:.2f} times as long: {other.options}{total}"
     if not is_fastest and (other := faster(cost)):
         mode, share = Choice.of(other.cost, other.cost.options[0]).mode_words, f"{other.share:.2f}"
@@ -124,7 +124,7 @@ def cost_parts(cost: Cost) -> tuple[list[Sentence], ReportTable, list[str]]:
     several = len(cost.options) > 1
     sizes = shapes_text(cost.input_sizes)
     title = [plain(cost.network), sizes, batch_words([cost]), recipe_words(cost) + _run(cost)]
-    form = f" ({cost.form})" * bool(cost.form and cost.sequence_length)
+    form = f" ({cost.form})" if cost.form and cost.sequence_length else ""
     title += [plain(of) + form, training_mode_words(cost) + chosen_words(cost)]
     differ = len({o.memory_bytes for o in cost.options}) > 1
     of_best = f" of {cost.best.devices}" if cost.best.devices > 1 or differ else ""
@@ -198,17 +198,17 @@ def _iteration_lines(cost: Cost) -> Iterator[str]:
     if best.interval_ms:
         ends = between(*best.interval_ms, best.iteration_ms)
         sure = f" ({percent(cost.coverage)} between {ends})"
-    more = "with more memory: " * (cost.fits is False)
+    more = "with more memory: " if cost.fits is False else ""
     yield (
         f"{more}{iteration} an iteration{where}{sure}, {digits(best.samples_per_s)} "
-        f"{SAMPLE[cost.data]}s/s{': ' * bool(parts)}{' · '.join(parts)}"
+        f"{SAMPLE[cost.data]}s/s{': ' if parts else ''}{' · '.join(parts)}"
     )
     if best.mfu is not None:
         part = Tuning.named(cost.tune or "full").part
         each = {"lora": "4", "frozen": "2 or 6", "full": "6"}[part]
         how = f"{each} FLOPs a parameter and token, and attention's"
         how = how if cost.sequence_length else "FLOPs of the products of both passes"
-        useful = ", without padding" * bool(cost.padding)
+        useful = ", without padding" if cost.padding else ""
         tokens = f"{digits(best.tokens_per_s_per_gpu or 0.0)} tokens/s on each GPU{useful}, "
         tokens *= best.tokens_per_s is not None
         peak = "bfloat16" if cost.sequence_length else f"{cost.precision}{IN_TF32 * cost.tf32}"
@@ -231,7 +231,7 @@ def _memory_lines(cost: Cost) -> Iterator[str]:
     yield cost.recipe
     trained, every = cost.trained_parameters or 0, cost.parameters or 0
     if trained < every:
-        frozen = f"; frozen: up to {plain(cost.frozen_up_to or '')}" * bool(cost.frozen_up_to)
+        frozen = f"; frozen: up to {plain(cost.frozen_up_to or '')}" if cost.frozen_up_to else ""
         yield f"{trained:,} of {every:,} parameters are trained ({percent(trained / every)}){frozen}"
 
 
@@ -253,7 +253,9 @@ def fit_words(cost: Cost) -> str:
     if cost.available_bytes is None:
         return "estimated; that of the device is not known (--memory-gib)"
     fits = "fits" if cost.memory_bytes <= cost.available_bytes else "does not fit"
-    largest = f"; the largest batch that fits is {cost.largest_batch:,}" * bool(cost.largest_batch)
+    largest = (
+        f"; the largest batch that fits is {cost.largest_batch:,}" if cost.largest_batch else ""
+    )
     close = close_words(cost.memory_bytes, cost.available_bytes)
     return f"estimated: {fits} into {byte_size(cost.available_bytes)}{close}{largest}"
 
@@ -357,7 +359,7 @@ def _left_words(listing: Listing, sure: bool) -> list[str]:
     """
 
     def all_of(devices: Sequence[str]) -> str:
-        return f" (all of {', '.join(devices)})" * bool(devices)
+        return f" (all of {', '.join(devices)})" if devices else ""
 
     beyond = "not surely within the limits" if sure else "surely beyond the limits"
     dear = f"at over {listing.times:g} times the price of the cheapest"

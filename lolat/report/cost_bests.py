@@ -60,7 +60,9 @@ def bests_of(answer: Cost | Costs) -> tuple[tuple[Aim, Any, TrainingLimits], ...
 
 def _facts(best: CostRow, limits: TrainingLimits) -> str:
     """Clauses on the machines of the best option, and that it only likely keeps the limits."""
-    likely = f"; likely{ends_words(best, limits)}" * (verdict_on(best.option, limits) == "likely")
+    likely = (
+        f"; likely{ends_words(best, limits)}" if verdict_on(best.option, limits) == "likely" else ""
+    )
     return across(best.option) + likely
 
 
@@ -85,7 +87,7 @@ def _faster_words(cheapest: Choice, other: Choice) -> str:
         return ""
     times, price = cheapest.total_s / other.total_s, (other.dollars or 0.0) / cheapest.dollars
     larger = other.in_all / cheapest.in_all
-    updates = f", with updates {digits(larger)} times as large" * (larger > 1)
+    updates = f", with updates {digits(larger)} times as large" if larger > 1 else ""
     return f"; {digits(times)} times as fast as the cheapest, for {digits(price)} times the price{updates}"
 
 

@@ -78,7 +78,7 @@ def _memory_words(cost: Cost, option: TrainingPrediction) -> str | None:
     """The memory that a row needs, with the device's memory if it does not fit; None if unknown."""
     if option.memory_bytes is None:
         return None
-    of = f" of {byte_size(cost.available_bytes or 0)}" * (option.fits is False)
+    of = f" of {byte_size(cost.available_bytes or 0)}" if option.fits is False else ""
     return byte_size(option.memory_bytes) + of
 
 
@@ -125,7 +125,8 @@ def batch_words(costs: Sequence[Cost]) -> str:
     costs = [c for c in costs if c.fits is not False] or costs
     every = [Choice.of(c, o) for c in costs for o in c.options]
     times = [c.accumulate for c in costs]
-    words = f"batch {ends([c.batch_size for c in every])}" + f" x {ends(times)}" * (max(times) > 1)
+    words = f"batch {ends([c.batch_size for c in every])}"
+    words += f" x {ends(times)}" if max(times) > 1 else ""
     whole = f" on each device, {ends([c.in_all for c in every])} in all"
     return words + whole * (max(c.devices for c in every) > 1)
 
@@ -135,7 +136,7 @@ def recipe_words(cost: Cost) -> str:
     words.
     """
     tune = None if cost.tune in (None, "full") else cost.tune
-    usual = " (default)" * (cost.again is not None and cost.again.asked.optimizer is None)
+    usual = " (default)" if cost.again is not None and cost.again.asked.optimizer is None else ""
     sharding = cost.sharding.removeprefix(NONE)
     return " · ".join(filter(None, (cost.optimizer + usual, tune, sharding)))
 
@@ -149,7 +150,8 @@ def training_mode_words(cost: Cost) -> str:
 def chosen_words(cost: Cost) -> str:
     """A clause that precision and layout were chosen as the fastest; "" if the user gave them."""
     is_chosen = cost.again is not None and cost.again.asked.precision == BEST
-    return " (its fastest; --precision takes another)" * (is_chosen and not cost.sequence_length)
+    is_told = is_chosen and not cost.sequence_length
+    return " (its fastest; --precision takes another)" if is_told else ""
 
 
 def columns(answer: Cost | Costs, rows: Sequence[CostRow]) -> list[Column]:
@@ -265,7 +267,7 @@ def ends_words(row: CostRow, limits: TrainingLimits) -> str:
         if ends is not None and verdict_on(option, one) == "likely":
             low, high = map(dollars if of_money else duration, ends)
             each.append(f"between {low} and {high}")
-    return f": {percent(cost.coverage)} {', '.join(each)}" * bool(each)
+    return f": {percent(cost.coverage)} {', '.join(each)}" if each else ""
 
 
 def amount_words(option: TrainingPrediction) -> str:
@@ -284,7 +286,7 @@ def amount_words(option: TrainingPrediction) -> str:
 def limits_words(row: CostRow) -> str:
     """A clause on the limits that a row keeps or likely keeps; "" without limits."""
     limits = row.cost.limits.words()
-    clauses = {"yes": f",{limits}" * bool(limits), "likely": f"; likely{limits}"}
+    clauses = {"yes": (f",{limits}" if limits else ""), "likely": f"; likely{limits}"}
     return clauses.get(verdict_on(row.option, row.cost.limits), "")
 
 
@@ -332,7 +334,7 @@ def update_lines(listed: Sequence[CostRow]) -> Iterator[str]:
         ends = f"{min(sizes):,} to {max(sizes):,} {SAMPLE[listed[0].cost.data]}s"
         each = lcm(*(o.devices for _, o in listed))
         usual = each * max(round(USUAL_UPDATE / each), 1)
-        auto = ", with --batch-size auto" * (not listed[0].cost.is_auto)
+        auto = ", with --batch-size auto" if not listed[0].cost.is_auto else ""
         alike = f"--global-batch-size {usual}, or that of your recipe{auto}"
         yield f"Updates differ, {ends}; for equal ones {alike}"
 
@@ -356,7 +358,7 @@ def alike_words(aim: Aim, best: CostRow, rivals: Sequence[CostRow]) -> str:
         if device not in values or value < values[device].value:
             values[device] = Rated(value, ends, coverage=cost.coverage)
             numbers[device] = o.devices
-    each = {d: f"{n} x " * (n > 1) + d for d, n in numbers.items()}  # as its row
+    each = {d: (f"{n} x " if n > 1 else "") + d for d, n in numbers.items()}  # as its row
     named = {each[device]: value for device, value in values.items()}
     of = best.cost.card
     return apart_words(each[of], named) if of in values else ""
@@ -382,7 +384,7 @@ def launch_words(costs: Costs, aim: Aim, limits: TrainingLimits) -> str:
     if ends := getattr(row.option, aim.interval):
         form = dollars if aim is CHEAPEST else duration
         sure = f"{percent(row.cost.coverage)} between {' and '.join(map(form, ends))}"
-    likely = f"likely{limits.words()}" * (verdict_on(row.option, limits) == "likely")
+    likely = f"likely{limits.words()}" if verdict_on(row.option, limits) == "likely" else ""
     alike = alike_words(aim, row, rivals_of(row, listed, limits))
     return "; ".join(filter(None, (words, likely or sure, alike)))
 
@@ -408,7 +410,8 @@ def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
         numbers = sorted({row.option.devices for row in rows})
         room, most = cost.available_bytes or 0, cost.largest_batch
         words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"
-        words += f", batch {most:,} fits" * bool(most) + close_words(cost.memory_bytes, room)
+        words += f", batch {most:,} fits" if most else ""
+        words += close_words(cost.memory_bytes, room)
         options = tuple(w for w in cost.would_fit if not (several and any(a in w for a in asked)))
         sized = ", ".join(map(str, numbers)), f"batch {cost.batch_size:,} ({words})"
         alike.setdefault((again, options), {}).setdefault(sized, []).append(cost.card)
@@ -442,7 +445,8 @@ def link_words(row: CostRow, is_told: bool = True, is_given: bool = False) -> st
     if option.devices > machine and cost.sharding in BY_LAYER:
         words += f"; messages of single layers reach {gbps / machine * GATHER_SHARE:.4g}"
     yours = "" if is_given else f"; yours: --link-gbps{own}"
-    return f"{option.link}, {words}" + f" (assumed{yours})" * is_told if option.link else words
+    assumed = f" (assumed{yours})" if is_told else ""
+    return f"{option.link}, {words}{assumed}" if option.link else words
 
 
 def links_of(rows: Sequence[CostRow]) -> dict[str, list[CostRow]]:
@@ -472,7 +476,7 @@ def across(option: TrainingPrediction) -> str:
     if option.machines == 1:
         return ""
     machines = f"{option.machines or 'several'} separate machines"
-    assumed = ", assumed" * (option.link is not None)
+    assumed = ", assumed" if option.link is not None else ""
     return f", {machines} over {option.link_gbps:g} Gbit/s{assumed}"
 
 
@@ -487,8 +491,10 @@ def facts_of_training(cost: Cost, option: TrainingPrediction) -> Iterator[tuple[
     yield "Memory of a device", byte_size(needed) + of_room
     if cost.checkpointing is not None:
         yield "Checkpointing", cost.checkpointing
-    accumulated = f" x {cost.accumulate} accumulated" * (cost.accumulate > 1)
-    whole = f" on each device, {Choice.of(cost, option).in_all:,} in all" * (option.devices > 1)
+    accumulated = f" x {cost.accumulate} accumulated" if cost.accumulate > 1 else ""
+    whole = (
+        f" on each device, {Choice.of(cost, option).in_all:,} in all" if option.devices > 1 else ""
+    )
     yield "Batch", f"{option.batch_size:,}{accumulated}{whole}"
     yield "Iteration", milliseconds(option.iteration_ms)
     if option.tokens_per_s is not None:

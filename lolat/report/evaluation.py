@@ -67,7 +67,7 @@ def evaluation_lines(result: Evaluation) -> Iterator[Part]:
 
 
 def _row_remark(row: EvaluatedNetwork) -> str:
-    unsteady = f"usually {row.unrest:.1f} times its fastest round" * row.is_unsteady
+    unsteady = f"usually {row.unrest:.1f} times its fastest round" if row.is_unsteady else ""
     return "; ".join(filter(None, (OUTSIDE * (row.in_domain is False), unsteady)))
 
 
@@ -85,7 +85,7 @@ def verdict(result: Evaluation) -> str:
         return f"This profile is good here: half of these networks are within {error}."
     ratio = result.ratio or 1.0
     if result.verdict == "unsettled":
-        changes = [f"it is {changed(ratio)} than learned"] * result.has_moved
+        changes = [f"it is {changed(ratio)} than learned"] if result.has_moved else []
         return (
             "This profile cannot be judged now: the machine is busy or unsteady "
             f"({'; '.join([*changes, *result.unrest])}). Close other programs and ask again (--wait, in "
@@ -173,7 +173,7 @@ def _diagnosis(result: Diagnosis, was_noisy: bool) -> Iterator[str]:
     }[result.verdict]
     if result.ratio is not None:
         verb = "take" if change >= 0.95 else "are"
-        yield f"The networks {verb} {median}{f'; {limit}' * (result.verdict in ('ok', 'drifted'))}."
+        yield f"The networks {verb} {median}{f'; {limit}' if result.verdict in ('ok', 'drifted') else ''}."
 
 
 # ---- `evaluate --table`
@@ -245,7 +245,7 @@ def _served_lines(row: Compared) -> Iterator[str]:
     load = f"{rate} requests/s" if rate else f"{float(number or 0.0):g} requests in progress"
     yield f"{plain(row.timed.name)}, {load}:"
     low, high = row.interval_ms or (0.0, 0.0)
-    ends = f" ({between(low, high, row.predicted_ms)})" * bool(high)
+    ends = f" ({between(low, high, row.predicted_ms)})" if high else ""
     yield _time_line("mean time per output token", row.latency_ms, row.predicted_ms, ends)
     if row.first_error is not None:
         first = row.more["predicted_ttft_ms"]

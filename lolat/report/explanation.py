@@ -95,8 +95,9 @@ def rate(term: Term) -> tuple[str, str]:
     """(a term's count, cost of a unit), in words: ("3.86 GMACs", "8.52 ms/G")."""
     unit = MEANINGS[term.name].unit
     if term.name in STARTED:
-        return f"{quantity(term.count)} {unit.removesuffix('s' * (term.count == 1))}", milliseconds(
-            term.rate_ms
+        return (
+            f"{quantity(term.count)} {unit.removesuffix('s' if term.count == 1 else '')}",
+            milliseconds(term.rate_ms),
         )
     scale, prefix = (1e9, "G") if unit == "MACs" else (1e6, "M")
     count = quantity(term.count, unit) if unit == "MACs" else f"{quantity(term.count)} {unit}"
@@ -206,7 +207,7 @@ def change_table(
 ) -> ReportTable:
     """A row for each change, with the changed network's time; `starred` changes have a star."""
     columns = [
-        Column("change", lambda c: c.change + " *" * (c in starred), is_text=True),
+        Column("change", lambda c: c.change + (" *" if c in starred else ""), is_text=True),
         Column("saves", lambda c: c.saves_ms, milliseconds),
         Column("of block", lambda c: c.of_block, percent),
         Column("of network", lambda c: c.of_network, percent),

@@ -136,7 +136,7 @@ def arrival_lines(asked: ServingQuestion) -> Iterator[str]:
         return
     faster = (rate / asked.arrivals.rate for rate in several(asked.request_rate))
     times = ", ".join(f"{factor:.2f}" for factor in faster if abs(factor - 1.0) > 5e-3)
-    more = f"; here each request {times} times, so that bursts grow too" * bool(times)
+    more = f"; here each request {times} times, so that bursts grow too" if times else ""
     yield f"{plain(asked.arrivals.source)}: {asked.arrivals.words()}{more}"
 
 
@@ -154,7 +154,7 @@ def tokens(answer: ServingAnswer) -> str:
     is_usual = (asked.input_tokens, asked.output_tokens) == (None, None) and not isinstance(
         asked.arrivals, Trace
     )
-    usual = " (defaults)" * is_usual
+    usual = " (defaults)" if is_usual else ""
     tokens = f"{row.input_tokens:,} tokens in, {row.output_tokens:,} out{usual}"
     return " · ".join([tokens, *answer.asked.unusual])
 
@@ -299,7 +299,7 @@ def _notes(answer: ServingAnswer) -> Iterator[str]:
     asked = answer.asked
     yield from table_legend(answer.served, asked)
     if row := next((r for r in (answer.chosen, *answer.served) if r.in_domain is False), None):
-        where = f" ({row.load_words})" * (len(answer.served) > 1)
+        where = f" ({row.load_words})" if len(answer.served) > 1 else ""
         yield f"extrapolated{where}, so a wider interval: {'; '.join(row.extrapolated)}."
     yield from cache_legend(answer.served, answer.framework, asked)
     yield from start_words(answer.served)

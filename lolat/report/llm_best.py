@@ -62,12 +62,12 @@ def _served_lines(answer: ServingAnswer) -> Iterator[str]:
     asked, best = answer.asked, answer.chosen
     bests = [answer.served[n] for n in answer.bests] if asked.request_rate else [best]
     for row in bests:
-        called = f"{cheapest_word(row).capitalize()}: " * (len(answer.served) > len(bests))
+        called = f"{cheapest_word(row).capitalize()}: " if len(answer.served) > len(bests) else ""
         ms, price = milliseconds(row.token_times(asked.percentile).token.ms), ""
         if row.dollars_per_hour is not None:
             price = f", {price_of(row)}"
         most = row.largest_rate and f"; it serves up to {rounded_down(row.largest_rate)} requests/s"
-        done = f" ({digits(row.requests_per_s or 0.0)} requests/s)" * (most is None)
+        done = f" ({digits(row.requests_per_s or 0.0)} requests/s)" if most is None else ""
         yield f"{called}{row.load_words}{done}: {ms} a token{price}{most or ''}."
     yield from other_dtype_lines(answer.other_dtypes, asked, len(bests) == 1)
 
@@ -143,7 +143,7 @@ def room_words(row: ServingConfig, asked: ServingQuestion) -> str:
     holds = f"{what[0]}{'' if is_sure else ' likely'} {what[1]}"
     if not has_more(row):
         words = f"{holds} at {room(row)} requests/s, with less than 2 % to spare"
-        words += " in the bursts of these arrivals" * isinstance(asked.arrivals, Trace)
+        words += " in the bursts of these arrivals" if isinstance(asked.arrivals, Trace) else ""
     else:
         words = f"{holds} up to {room(row)} requests/s ({percent(row.headroom or 0.0)} more)"
     if asked.sure is not None:

@@ -20,7 +20,7 @@ def chance_words(row: ServingConfig, asked: ServingQuestion) -> str:
     if not asked.has_limits or asked.sure is not None or row.is_sure(asked):
         return ""
     _, is_rate = row.least_sure(asked)
-    return f"; {_kept_words(row, asked)}{' (else requests pile up)' * is_rate}"
+    return f"; {_kept_words(row, asked)}{' (else requests pile up)' if is_rate else ''}"
 
 
 def _kept_words(row: ServingConfig, asked: ServingQuestion) -> str:

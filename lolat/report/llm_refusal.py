@@ -104,12 +104,12 @@ def first_line(refusals: Mapping[str, Refusal], ways: Sequence[Way]) -> str:
     """The nearest row, and the cheapest ways that keep the limits, in one line."""
     name, refusal = next(iter(refusals.items()))
     near, asked = refusal.near, refusal.asked
-    gpus = near_gpus(refusal) + f" ({plain(name)})" * (len(refusals) > 1)
+    gpus = near_gpus(refusal) + (f" ({plain(name)})" if len(refusals) > 1 else "")
     if refusal.code == NO_ROOM:
         words = f"{plain(near.model)} does not fit on {near.gpus_words}"
     elif near.saturated:
         most = near.shortage.removeprefix("overloaded, serves ")
-        words = f"{gpus} serve{'s' * (near.gpus == 1)} {most}"
+        words = f"{gpus} serve{'s' if near.gpus == 1 else ''} {most}"
     elif near.shortage:
         words = f"{gpus}: {near.shortage}"
     else:
@@ -124,9 +124,9 @@ def help_words(refusals: Mapping[str, Refusal], ways: Sequence[Way]) -> list[str
     for way in ways:
         row = way.row
         at = f" in {row.dtype}" if way.is_other_dtype else ""
-        surely = "likely " * (asked.has_limits and likely(row, asked) != "surely")
+        surely = "likely " if asked.has_limits and likely(row, asked) != "surely" else ""
         price = f" for {a_month(row)}" if row.dollars_per_month is not None else ""
-        do = f"{surely}do{'es' * (row.gpus == 1)}"
+        do = f"{surely}do{'es' if row.gpus == 1 else ''}"
         told.setdefault((row.gpus, at), f"{row.gpus_words}{at} {do}{price}")
     helps = [*told.values()][:MOST_SAID]
     if not helps and refusal.near.tpot_ms is not None:

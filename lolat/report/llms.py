@@ -163,7 +163,7 @@ def _verdict(found: ComparedModels, rows: Mapping[str, ServingConfig], under: st
         else:  # so many GPUs serve the rate whatever a token takes
             tied = _same_price(name, priced)
         called = cheapest_word(row).capitalize()
-        outside = ", extrapolated" * (row.in_domain is False)
+        outside = ", extrapolated" if row.in_domain is False else ""
         what = f"{plain(name)}, {row.gpus_words}, {price_of(row)}{outside}{tied}"
         yield f"{called}{known}{under}: {what}{chance_words(row, asked)}."
         if asked.has_limits and asked.sure is None and not row.is_sure(asked):
@@ -227,7 +227,7 @@ def _same_price(best: str, rows: Mapping[str, ServingConfig]) -> str:
         for name, row in rows.items()
         if name != best and dollars(row.dollars_per_million or 0.0) == usd
     ]
-    return f"; the same price: {few(same, MOST_TOLD)}" * bool(same)
+    return f"; the same price: {few(same, MOST_TOLD)}" if same else ""
 
 
 def _surest(
@@ -254,7 +254,7 @@ def _probably_cheapest(
     if is_probable(best) or name is None or (row := probable[name]).is_sure(found.asked):
         return
     if surest is None or (row.dollars_per_million or 0.0) < (surest[1].dollars_per_million or 0.0):
-        outside = ", extrapolated" * (row.in_domain is False)
+        outside = ", extrapolated" if row.in_domain is False else ""
         what = f"{plain(name)}, {row.gpus_words}, {price_of(row)}{outside}"
         yield f"Probably: {what}{chance_words(row, found.asked)}."
 

@@ -92,7 +92,7 @@ def precision_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
     has_others = len(predictions) > 1 and len({p.row_name for p in predictions}) > 1
     if largest.launch is None or has_others:  # no GPU, or a comparison
         return
-    at = f" at batch {largest.batch_size}" * (len(predictions) > 1)
+    at = f" at batch {largest.batch_size}" if len(predictions) > 1 else ""
     if words := precision_words(largest, at):
         yield words
 
@@ -132,7 +132,7 @@ def report_lines(
     yield from note_lines(prediction.warnings)
     command = prediction.arguments
     is_known = command is not None and not has_page
-    page = f" · lolat report {command}{page_options(depth)}" * is_known
+    page = f" · lolat report {command}{page_options(depth)}" if is_known else ""
     yield f"Next: {further(prediction)}{page}"
 
 
@@ -211,7 +211,7 @@ def _range(prediction: Prediction) -> str:
 def _runs_as(prediction: Prediction) -> str:
     """The execution mode; on a CPU with the processor and threads, as the device's name says little."""
     file = prediction.query.model.file
-    return prediction.runs_as + f", on {plain(file.product)}" * file.is_cpu
+    return prediction.runs_as + (f", on {plain(file.product)}" if file.is_cpu else "")
 
 
 def table_of_predictions(

@@ -105,7 +105,7 @@ def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
     near = [name for name, less in chances.items() if less is None or 1.0 - SURE < less < SURE]
     probable = [name for name in near if (chances[name] or 0.0) >= PROBABLE]
     close = [name for name in near if name not in probable]
-    because = ": not all have an interval" * any(chances[name] is None for name in close)
+    because = ": not all have an interval" if any(chances[name] is None for name in close) else ""
     told = []
     if close:
         told = [f"too close to call against {few([*map(words, close)], MOST_APART)}{because}"]
@@ -224,7 +224,7 @@ def grouped_notes(
     for each in notes.values():
         whose = "" if len(each) == len(names) else f" ({few([*each])})"
         alike = in_one(note for of_one in each.values() for note in of_one)
-        of_first = f" (the figures of {next(iter(each))})" * (len(alike) > 1)
+        of_first = f" (the figures of {next(iter(each))})" if len(alike) > 1 else ""
         lines.append(f"note{whose}: {plain(alike[0])}{of_first}")
     taken = sum(not first_told.isdisjoint(each) for each in notes.values())
     if len(lines) <= max(most, taken):
@@ -236,7 +236,7 @@ def grouped_notes(
     elif len(names) > 1 and widths[0] > widths[1]:
         each = next(iter(notes.values()))
         more = len(each) - 1
-        alike_words = f" ({more} more {'has' if more == 1 else 'have'} the like)" * bool(more)
+        alike_words = f" ({more} more {'has' if more == 1 else 'have'} the like)" if more else ""
         first = plain(next(iter(each.values()))[0])
         yield f"note on {answers[0][0]}, the least sure answer{alike_words}: {first}"
     else:

@@ -93,9 +93,9 @@ def faster(cost: Cost) -> Alternative | None:
         return None
     asked, share = cost.again.asked, cost.options[0].samples_per_s / other.options[0].samples_per_s
     is_last = other.channels_last and not asked.channels_last
-    options = [f"--precision {BEST}"] * (asked.precision is None)
-    options += ["--channels-last"] * bool(is_last and asked.precision not in (None, BEST))
-    options += [f"--launch {other.launch}"] * (other.launch != cost.launch)
+    options = [f"--precision {BEST}"] if asked.precision is None else []
+    options += ["--channels-last"] if is_last and asked.precision not in (None, BEST) else []
+    options += [f"--launch {other.launch}"] if other.launch != cost.launch else []
     return Alternative(other, share, " ".join(options)) if share < NEAR_SPEED else None
 
 

@@ -78,7 +78,7 @@ def choice_words(choice: Choice, with_batch: bool = False, form: str = "") -> st
     """A choice in words: "4 x a100 (PCIe 40 GB) in amp, channels last, 2 h 10 min, $20"; `form`: the form
     and memory of the card.
     """
-    words = [f"{choice.devices} x {choice.card}{f' ({form})' * bool(form)}"]
+    words = [f"{choice.devices} x {choice.card}{f' ({form})' if form else ''}"]
     whole = f" ({choice.in_all:,} in all)" if choice.in_all > choice.batch_size else ""
     batch = f"batch {choice.batch_size:,}{whole}"
     words[0] += f" in {choice.mode_words}" if choice.precision else ""

@@ -141,7 +141,7 @@ class Costs(Limited):
         ):
             if best:
                 ends = " .. ".join(map(form, getattr(each[best], ends_of) or ()))
-                sure = f" ({ends})" * bool(ends)
+                sure = f" ({ends})" if ends else ""
                 parts.append(f"{name} {choice_words(best, self.tells_batch)}{sure}")
         able = (o for c in self.answers if c.fits is not False for o in c.options)
         times = sorted(o.iteration_ms for o in able if o.fits is not False)

@@ -173,7 +173,7 @@ class Cost(Limited):
 
     def named(self, option: TrainingPrediction) -> str:
         """The number and the name of the devices of an option: "8 x h100"."""
-        return f"{option.devices} x {self.card}{f' ({self.form})' * bool(self.form)}"
+        return f"{option.devices} x {self.card}{f' ({self.form})' if self.form else ''}"
 
     def words(self) -> str:
         """The cheapest and the fastest option in words; without them the time of an iteration."""
@@ -181,14 +181,21 @@ class Cost(Limited):
         if self.fits is False:
             return f"{title}: {no_room(self)}"
         if self.fastest is None:
-            on = f" on {plural(self.best.devices, 'device')}" * (self.best is not self.options[0])
+            on = (
+                f" on {plural(self.best.devices, 'device')}"
+                if self.best is not self.options[0]
+                else ""
+            )
             title += f": {milliseconds(self.best.iteration_ms)} an iteration{on}"
         names = dict[int, list[str]]()
         for name, devices in (("cheapest", self.cheapest), ("fastest", self.fastest)):
             if devices:
                 names.setdefault(devices, []).append(name)
         is_choice = len(self.timed) > 1
-        best = (f"{' and '.join(n)}: " * is_choice + self.summary(k) for k, n in names.items())
+        best = (
+            (f"{' and '.join(n)}: " if is_choice else "") + self.summary(k)
+            for k, n in names.items()
+        )
         return "\n".join(filter(None, [title, self.missed, *best]))
 
     def summary(self, devices: int) -> str:
@@ -228,7 +235,7 @@ class CostRow(NamedTuple):
 
 def close_words(needed: float, available: float) -> str:
     """A clause that the needed memory is too close to the available memory to be sure; "" if it is not."""
-    return f", too close to be sure: within {percent(CLOSE)}" * is_close(needed, available)
+    return f", too close to be sure: within {percent(CLOSE)}" if is_close(needed, available) else ""
 
 
 def is_close(needed: float | None, available: float | None) -> bool:
@@ -249,7 +256,7 @@ PURE_BF16 = "--precision bf16"
 
 def would_words(options: Sequence[str]) -> str:
     """A clause on the first few command-line options with which an iteration fits; "" without options."""
-    more = ", among others" * (len(options) > MOST_OPTIONS)
+    more = ", among others" if len(options) > MOST_OPTIONS else ""
     said = {PURE_BF16: f"{PURE_BF16} (weights and states in 2 bytes too, which changes training)"}
     words = ", or ".join(said.get(option, option) for option in options[:MOST_OPTIONS])
     return f"; it fits with {words}{more}" if options else ""
@@ -412,7 +419,7 @@ def _no_room_on(plan: Plan, option: TrainingPrediction) -> str:
     room, needed, devices = plan.available or 0, option.memory_bytes or 0, option.devices
     batch = plan.largest([devices], room)
     words = f"{byte_size(needed)} of {byte_size(room)}{close_words(needed, room)}"
-    words += f"; batch {batch:,} fits" * bool(batch)
+    words += f"; batch {batch:,} fits" if batch else ""
     options = [*plan.would_fit([devices])][:MOST_OPTIONS] or ["more devices"]
     return f"{plural(devices, 'device')}: does not fit: {words}{would_words(options)}"
 

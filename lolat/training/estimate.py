@@ -265,7 +265,7 @@ class EstimatedTraining(TrainingPredictor):
                 Remark("no own run is like this one", f"{others}, with a wider interval")
             )
         if self.estimated and not own:
-            number, level = self.measured_steps, ", at their level" * bool(self.measured_steps)
+            number, level = self.measured_steps, ", at their level" if self.measured_steps else ""
             measured = f"only {plural(number, 'training step')}" if number else "no training step"
             verb = "were" if number > 1 else "was"
             how = "the backward pass is estimated from the forward one"

@@ -55,7 +55,7 @@ class PrecisionRecipe:
         """The recipe in words; `frozen`: adds the bytes of a frozen parameter."""
         plain = FLOAT32 if self.weight == FLOAT_BYTES else self.dtype
         words = [f"{plain} weights and gradients"]
-        words += [COPIES] * bool(self.copy) + [STATES] * bool(self.states)
+        words += ([COPIES] if self.copy else []) + ([STATES] if self.states else [])
         rest = f", {self.frozen:g} if it is frozen" * frozen
         return f"{', '.join(words)}: {self.trained:g} bytes a parameter{rest}"
 
