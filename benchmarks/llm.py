@@ -151,7 +151,7 @@ def errors(
     timed: calibration.ServedTimes, overheads: FrameworkOverheads, spread: tuple[float, float]
 ) -> Off:
     """Errors of the predictions for served rows."""
-    tpot, ttft = timed.found(overheads)
+    tpot, ttft = timed.predicted(overheads)
     off = tpot / timed.tpot_ms - 1.0
     few = (timed.concurrency <= 8) & (timed.ttft_ms > 0)
     first = np.where(few, ttft / np.where(few, timed.ttft_ms, 1.0) - 1.0, np.nan)
@@ -376,7 +376,7 @@ def plot(data: Path, figure: str = "docs/figures/served.svg") -> Tables:
     for panel, (device, framework) in zip(panels, keys, strict=True):
         one = section(data, device, framework)
         timed = served(data, one, device)
-        found, _ = timed.found(calibration.fit_overheads(timed, one.overheads, False))
+        found, _ = timed.predicted(calibration.fit_overheads(timed, one.overheads, False))
         for group, which in groups(timed):
             points = timed.tpot_ms[which], found[which]
             panel.loglog(*points, ".", ms=4, label=group, rasterized=True)

@@ -66,7 +66,7 @@ def devices(
     if question is not None:
         launch = question.launch if isinstance(question.launch, str) else None
     left_out: dict[str, LolatError] = {}
-    distinct: dict[Hashable, Model] = {}  # of one precision two may be the same
+    distinct: dict[Hashable, Model] = {}  # two names may be one profile
     without: dict[str, LolatError] = {}  # devices that run in their own mode instead
     for name, loaded in names.items():
         is_strict = name == ALL or len(names) == 1

@@ -326,7 +326,7 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
             section = known.of(find_decoder(some[0].model).kind).usual
             timed = timed_of(section, some)
             columns = timed.server, timed.capacity, timed.step_parts
-            every = zip(some, *columns, *timed.found(section.overheads), strict=True)
+            every = zip(some, *columns, *timed.predicted(section.overheads), strict=True)
             for row, server, room, parts, ms, ttft in every:
                 load = Load.of(row)
                 stay_ms = ttft + (load.output_tokens - 1.0) * ms

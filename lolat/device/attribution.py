@@ -365,10 +365,10 @@ def _at_half(side: int | None, at_size: AtSize | None) -> Graph | None:
 def _changes_of_network(
     analysis: Analysis, blocks: Sequence[Attribution], smaller: Graph | None
 ) -> Iterator[Change]:
-    """Changes of a whole network, as far as possible.
+    """Yield each change of the whole network that its graph allows.
 
-    These are half the width, the removal of the longest block that can go, half the resolution, and the
-    changes of `_changes_of_operations`.
+    The changes are half the width, the removal of the longest block that can go, half the resolution, and
+    the changes of `_changes_of_operations`.
     """
     graph = analysis.graph
     if widths(graph).scalable:

@@ -361,7 +361,10 @@ def started_by_a_host(formula: Roofline, times: Times, usual: float) -> Roofline
 
 
 def _domain(timed: TimedRows, minimum: MeasuredMinimum) -> dict[str, Any]:
-    """The domain of a table; without operations, with the largest share of each kind in MACS."""
+    """The measured domain of a table.
+
+    If the table has only networks, the domain has the largest share of each kind in MACS too.
+    """
     if timed.operations:
         return as_dict(Domain(minimum=minimum))
     each = [shares_of(np.array([*n.total(row.batch_size).values()])) for row, n in timed.networks]

@@ -412,8 +412,8 @@ class Names:
         return next((b for b, n in votes.most_common(1) if n >= 0.6 * total), None)
 
     def spanning(self, label: str, positions: Sequence[int]) -> str:
-        """The label of a block, or a truer one: a module inside that is all of the block, the module around
-        the block, or the first and the last module in the block, "b3.0 to b3.2".
+        """A label that covers exactly the block: its label, a module inside that is all of the block, the
+        module around the block, or its first and last module, "b3.0 to b3.2".
         """
         own = [n for p in sorted(positions) if self.is_computing[p] and (n := self.beginnings[p])]
         shared = {*own[0]}.intersection(*own) if own else set[str]()

@@ -120,7 +120,7 @@ STRIDED = frozenset(["batch_norm", "rms_norm", "global_average_pool"])
 
 @cached_on_graph
 def sliced_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
-    """Bytes per sample of the views that eager PyTorch copies while each operation runs, (2, operations).
+    """Bytes per sample that eager PyTorch copies from views, for each operation; (2, operations).
 
     Row 0 is for batch size 1, where the first part of a sliced axis is still contiguous and a dense layer
     reads a transposed image without a copy; row 1 is for larger batches.

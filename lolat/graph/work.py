@@ -187,10 +187,10 @@ def step_table(graph: Graph, mode: Mode) -> np.ndarray:
     if mode.training:
         for tensor in open_outputs(graph):  # the loss: a cross-entropy, softmax and its gradient
             steps.moves(NORM, [(tensor, 4.0)], [(tensor, 4.0)], LOSS_BACK)
-        steps.back()
+        steps.backward_steps()
     for position, operation in enumerate(() if mode.fused else graph.operations):
         steps.operation = position
-        steps.beside(operation)
+        steps.extra_forward_steps(operation)
     return np.array(steps.rows, float).reshape(-1, len(STEP_COLUMNS))
 
 
@@ -256,7 +256,7 @@ class _Steps:
         """Append a step that the host launches and that moves no bytes."""
         self.add(MOVES, NO_PRODUCT, 0, (0.0, 0.0), back)
 
-    def beside(self, operation: Operation) -> None:
+    def extra_forward_steps(self, operation: Operation) -> None:
         """Append the extra steps that eager PyTorch runs for an operation in the forward pass.
 
         These compute constants again, fill the result of a padding, or copy a tensor that is padded by 0.
@@ -277,7 +277,7 @@ class _Steps:
         tensor = operation.inputs[0]
         self.moves(ELEMENTS, [(tensor, DROPPED * self.lowering.sizes[tensor])], [])
 
-    def back(self) -> None:
+    def backward_steps(self) -> None:
         """Append the backward pass: a step for each gradient that is computed."""
         part = backward_of(self.lowering.graph)
         of_operation: dict[int, list[tuple[Step, float | None]]] = {}
@@ -289,7 +289,7 @@ class _Steps:
                 for t in self.lowering.graph.operations[position].outputs:
                     each = (t, self.lowering.sizes[t])
                     for _ in range(part.gradients[t] - 1):
-                        self.behind(ELEMENTS, [each, each, each])
+                        self.backward_step(ELEMENTS, [each, each, each])
             self.zeros(position, part)
             for step, factor in reversed(of_operation.get(position, ())):
                 self.gradient(step, factor, part)
@@ -303,12 +303,12 @@ class _Steps:
         if self.lowering.graph.framework == "keras":
             return
         if o.kind == "gather" and part.first[position]:
-            self.behind(MOVES, [(o.inputs[0], sizes[o.inputs[0]])])
+            self.backward_step(MOVES, [(o.inputs[0], sizes[o.inputs[0]])])
         elif o.kind == "embedding" and has_trained_parameters(o):
             elements = o.attributes.get("rows", 0) * o.attributes.get("out_features", 0)
             self.add(MOVES, NO_PRODUCT, 0, (elements * sizes[o.outputs[0]], 0.0), backward=True)
 
-    def behind(self, name: str, pairs: Pairs) -> None:
+    def backward_step(self, name: str, pairs: Pairs) -> None:
         """Append a step of the backward pass without a product."""
         self.add(name, NO_PRODUCT, 0, self.lowering.bytes_of(pairs), backward=True)
 
@@ -317,11 +317,11 @@ class _Steps:
         name, back = CLASSES[step.kind], step._replace(backward=True)
         if factor is None:
             for name, pairs in self.lowering.gradients(step.operation, part.needs):
-                self.behind(name, pairs)
+                self.backward_step(name, pairs)
         elif name in PRODUCTS and name != ATTENTION:
             o = self.lowering.graph.operations[step.operation]
             if o.attributes.get("bias") and has_trained_parameters(o):
-                self.behind(SUMS, [(t, self.size) for t in o.outputs[:1]])
+                self.backward_step(SUMS, [(t, self.size) for t in o.outputs[:1]])
             if part.first[step.operation]:
                 self.rows.append(back._replace(columns=step.depth, depth=step.columns))
             if part.second[step.operation]:

@@ -151,8 +151,8 @@ def sustained(gflops: float, watts: float, cache_mib: float, gain: float = 1.0) 
     Efficiency grows with each generation. The size of the L2 cache stands for the generation, since no
     other usual column of a data sheet does: efficiency is GFLOPS_PER_WATT * (MiB / 3) ** CACHE_EXPONENT,
     times the `gain` of the units that compute. GPUs that power does not limit reach 38 GFLOPS per watt
-    (P100, 4 MiB), 56 (V100, 6), 78 (A100, 40) and 96 (H100, 50). If power is short, clock and voltage fall,
-    and the rate falls less than the power.
+    (P100, L2 cache of 4 MiB), 56 (V100, 6), 78 (A100, 40) and 96 (H100, 50). If power is short, clock and
+    voltage fall, and the rate falls less than the power.
     """
     efficient = GFLOPS_PER_WATT * (cache_mib / 3.0) ** CACHE_EXPONENT * gain
     return float(min(1.0, (efficient * watts / gflops) ** POWER_EXPONENT))

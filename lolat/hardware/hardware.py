@@ -19,8 +19,8 @@ class Hardware:
 
     `product`: its name, without the brackets that say how it was measured; `is_cpu`: True for a CPU that
     LoLat measured; `kind`: its key in lists of prices and links, which is CPU, the known card of a device
-    with a user's own name, or else `product`; `llm`: its section on language models. A data sheet in the
-    device's file, in the environment or in `llm`, has the link and the size of machines.
+    with a user's own name, or else `product`; `llm`: its section on language models. The link and the
+    number of GPUs in a machine come from a data sheet in the file (`environment` or `llm`), if any.
     """
 
     llm: Mapping[str, Any] | None = None

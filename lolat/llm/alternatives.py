@@ -57,7 +57,7 @@ def near_miss(
         if fewer:
             near.append(sizing.row(sizing.load_of(one), fewer))
     near = [one for one in near if not one.within and _is_cheaper(one, best)]
-    near = [one for one in near if one.may_keep(asked) and one.off(asked) < NEARLY]
+    near = [one for one in near if one.may_keep(asked) and one.log_excess(asked) < NEARLY]
     return best_of(near, asked)
 
 

@@ -169,7 +169,7 @@ class ServingConfig(Result):
         ends = (self.intervals_ms or {}).get(name)
         return Time(self.time("e2e", percentile) or 0.0, ends and (ends[0], ends[1] or math.inf))
 
-    def off(self, asked: ServingQuestion) -> float:
+    def log_excess(self, asked: ServingQuestion) -> float:
         """The logarithm of the largest ratio of a time, or of the rate, to its limit; infinite if the row
         cannot serve its load or has more GPUs than allowed.
         """
@@ -179,11 +179,11 @@ class ServingConfig(Result):
 
     def keeps(self, asked: ServingQuestion) -> bool:
         """True if the row fits and keeps the limits."""
-        return self.off(asked) <= 0.0
+        return self.log_excess(asked) <= 0.0
 
     def may_keep(self, asked: ServingQuestion) -> bool:
         """True if a part of each interval keeps its limit; False if the question asks for sure rows."""
-        return asked.sure is None and self.off(asked) < math.inf and self.is_sure(asked, 0)
+        return asked.sure is None and self.log_excess(asked) < math.inf and self.is_sure(asked, 0)
 
     def _limited(self, asked: ServingQuestion) -> list[LimitedValue]:
         """The times with a limit, at the percentile of the question, then the request rate.
@@ -235,7 +235,7 @@ class ServingConfig(Result):
         """Make the field `verdict`."""
         if not asked.has_limits:
             return None
-        if self.off(asked) == math.inf:
+        if self.log_excess(asked) == math.inf:
             return "no"
         words = (one.verdict(asked.sure is not None) for one in self._limited(asked))
         return max(words, key=VERDICTS.index, default="yes")

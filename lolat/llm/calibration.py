@@ -98,16 +98,16 @@ class ServedTimes:
         """Some of the rows."""
         return ServedTimes(*(column[which] for column in vars(self).values()))
 
-    def found(self, overheads: FrameworkOverheads) -> tuple[np.ndarray, np.ndarray]:
+    def predicted(self, overheads: FrameworkOverheads) -> tuple[np.ndarray, np.ndarray]:
         """(rows,) predicted ms per output token, and (rows,) to the first token, with these overheads."""
         each = each_ms(overheads)
         waiting = overheads.front_ms + overheads.poll_steps * (self.step_parts @ each)
         return self.tpot_parts @ each, waiting + self.ttft_parts @ each
 
-    def off(self, overheads: FrameworkOverheads) -> np.ndarray:
+    def log_errors(self, overheads: FrameworkOverheads) -> np.ndarray:
         """(2, rows) log(predicted / measured) of tpot and ttft; nan if a row has no ttft."""
         known = np.where(self.ttft_ms > 0, self.ttft_ms, np.nan)
-        return np.log(np.array(self.found(overheads)) / [self.tpot_ms, known])
+        return np.log(np.array(self.predicted(overheads)) / [self.tpot_ms, known])
 
 
 def by_deployment(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
@@ -150,8 +150,8 @@ def timed_steps(
     timed = timed_of(section, rows, overheads)
     outputs = np.array([row.output_tokens for some in by_deployment(rows) for row in some])
     is_waiting = timed.ttft_ms >= WAITING * timed.tpot_ms * outputs
-    is_waiting &= timed.ttft_ms > LONGER * timed.found(overheads)[1]
-    is_cold = timed.polls & (timed.ttft_ms > COLD * timed.found(section.server.overheads)[1])
+    is_waiting &= timed.ttft_ms > LONGER * timed.predicted(overheads)[1]
+    is_cold = timed.polls & (timed.ttft_ms > COLD * timed.predicted(section.server.overheads)[1])
     timed = replace(timed, ttft_ms=np.where(is_cold, 0.0, timed.ttft_ms))
     of_use = ~is_waiting & (timed.concurrency <= timed.capacity)
     if not of_use.any():
@@ -192,7 +192,7 @@ def fit_overheads(
 
     def errors(unknowns: np.ndarray) -> np.ndarray:
         every = overheads(unknowns)
-        per_token, to_first = timed.found(FrameworkOverheads(*every))
+        per_token, to_first = timed.predicted(FrameworkOverheads(*every))
         first = np.where(known, np.log(to_first) - ttft, 0.0)
         off = [(np.log(per_token) - tpot) * weight / OFF_TPOT, first * weight * lighter / OFF_TTFT]
         moved = (every - begin) / width
@@ -212,7 +212,7 @@ def fit_overheads(
 
 def _shares_level(timed: ServedTimes, start: FrameworkOverheads) -> bool:
     """True if the rows share a level: their errors with `start` are alike and far from 0."""
-    off = np.log(timed.tpot_ms / timed.found(start)[0])
+    off = np.log(timed.tpot_ms / timed.predicted(start)[0])
     middle = np.median(off)
     differ = 1.4826 * float(np.median(np.abs(off - middle)))
     return bool(abs(middle) > max(2.0 * differ, OFF_TPOT))
@@ -232,7 +232,7 @@ def left_out(timed: ServedTimes, start: FrameworkOverheads, one_server: bool = T
     for out in (parts == part for part in np.unique(parts)):
         some = timed.take(out)
         overheads = start if out.all() else fit_overheads(timed.take(~out), start, one_server)
-        off[:, out] = some.off(overheads)
+        off[:, out] = some.log_errors(overheads)
     return off
 
 
@@ -325,7 +325,7 @@ def _served_by(
     every = [*dict.fromkeys([*section.own, *placed])]
     copies = len(section.own) + len(placed) - len(every)
     timed = timed_steps(section, every, before.overheads)
-    was = timed.off(before.overheads)
+    was = timed.log_errors(before.overheads)
     middle = float(np.median(np.abs(was[0])))
     if middle > MOST_OFF:
         raise InputError(
@@ -358,7 +358,7 @@ def _served_by(
     overheads = fit_overheads(timed, before.overheads, one_server)
     usual = SPREADS["served" if number >= LEAST_SERVED else "timed"]
     per_token, to_first = spread_of(off, before.spread if before.served else usual)
-    here = np.abs(timed.off(overheads)[1])[timed.ttft_ms > 0]
+    here = np.abs(timed.log_errors(overheads)[1])[timed.ttft_ms > 0]
     if len(here):  # a first token depends on more properties of a server than are fitted
         to_first = max(to_first, short(float(np.quantile(here, CALIBRATED_AT, method="higher"))))
     made = msgspec.structs.replace(

@@ -266,7 +266,7 @@ def compare(
 
     def far(name: str) -> tuple[float, float]:
         one = refusals.get(name)
-        return (one.off, -(one.near.requests_per_s or 0.0)) if one else (math.inf, 0.0)
+        return (one.log_excess, -(one.near.requests_per_s or 0.0)) if one else (math.inf, 0.0)
 
     found = ask_each({name: name for name in asks}, ask, skipped)
     refusals = {n: refusal for n, no in noes.items() if (refusal := refusal_of(no))}

@@ -87,7 +87,7 @@ class _Timed:
         """Some of the rows."""
         return _Timed(self.name, self.dtype, take(self.rows, which), self.ms[which], self.specs)
 
-    def off(self, terms: Mapping[str, float], variant: str) -> Any:
+    def log_errors(self, terms: Mapping[str, float], variant: str) -> Any:
         """(rows,) log(measured / predicted), without a correction."""
         model = KERNEL_MODELS[self.name]
         return np.log(self.ms / model.ms(terms, self.rows, self.specs, self.dtype, variant, True))
@@ -104,7 +104,7 @@ class _Timed:
 
         def errors(unknowns: np.ndarray) -> np.ndarray:
             with np.errstate(all="ignore"):
-                off = -self.off(dict(zip(centers, np.exp(unknowns), strict=True)), variant)
+                off = -self.log_errors(dict(zip(centers, np.exp(unknowns), strict=True)), variant)
             off = np.nan_to_num(off, nan=10.0, posinf=10.0) / scale
             return np.concatenate([off, (unknowns - middle) / width])
 
@@ -118,7 +118,9 @@ class _Timed:
         log_sizes = KERNEL_MODELS[self.name].log_sizes
         if log_sizes is None or len(self.ms) < CENTERS:
             return operation
-        left = MOST_CHANGE * np.tanh(self.off(operation.terms, operation.variant) / MOST_CHANGE)
+        left = MOST_CHANGE * np.tanh(
+            self.log_errors(operation.terms, operation.variant) / MOST_CHANGE
+        )
         places = log_sizes(self.rows).round(2)
         near, trust, ridge = rbf(places, places), np.ones(len(left)), (NOISE / AMPLITUDE) ** 2
         smooth = left

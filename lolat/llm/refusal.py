@@ -73,9 +73,9 @@ class Refusal:
         return bool(asked.request_rate and asked.has_limits) and self.near.is_hopeless
 
     @property
-    def off(self) -> float:
-        """The nearest row's distance to the limits (see `ServingConfig.off`); infinite without limits."""
-        return self.near.off(self.asked) if self.asked.has_limits else math.inf
+    def log_excess(self) -> float:
+        """The nearest row's distance to the limits (see `ServingConfig`); infinite without limits."""
+        return self.near.log_excess(self.asked) if self.asked.has_limits else math.inf
 
     @property
     def linked_host(self) -> str:
@@ -98,7 +98,7 @@ class Refusal:
             "e2e": asked.max_latency_ms,
             "tpot": None if asked.min_tokens_per_s else asked.max_tpot_ms,
         }
-        if not FAR < self.off < math.inf:
+        if not FAR < self.log_excess < math.inf:
             return ""
         if not (limit := limits.get(max(self.near.excesses(asked)).name)):
             return ""
@@ -214,7 +214,13 @@ def no_row(
 
     def distance(row: ServingConfig) -> tuple[float, ...]:
         rate = (row.largest_rate or 0.0) if row.saturated else 0.0
-        return not row.fits, row.saturated or False, row.off(asked), -rate, row.tpot_ms or math.inf
+        return (
+            not row.fits,
+            row.saturated or False,
+            row.log_excess(asked),
+            -rate,
+            row.tpot_ms or math.inf,
+        )
 
     near = min(made.served, key=distance)
     if all(row.gpus > (asked.gpus or row.gpus) for row in made.served):

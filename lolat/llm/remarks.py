@@ -117,9 +117,9 @@ def _published(dtype: str, decoder: Decoder) -> list[str]:
         (dtype and mxfp4, f"{decoder.name} is served as it was published, experts in MXFP4 and all else in "
          f"bfloat16: dtype {dtype} changes nothing"),
         (not mxfp4 and decoder.dtype != "bfloat16" and dtype not in decoder.dtype, f"{decoder.name} was "
-         f"published in {decoder.dtype}: dtype {dtype} is of converted weights, another checkpoint"),
+         f"published in {decoder.dtype}: dtype {dtype} needs converted weights, another checkpoint"),
         (dtype and parts and not mxfp4, f"{decoder.name} keeps the parts that were published in bfloat16 "
-         f"({words}): dtype {dtype} is of the rest"),
+         f"({words}): dtype {dtype} applies to the other parts"),
         (dtype == "fp8" != decoder.dtype and published_fp8(decoder) == "fp8_block", f"{decoder.name} is "
          "published in FP8 by its maker with a scale for each block, which is dtype fp8_block; fp8 has "
          "one for each tensor or channel"),
@@ -149,8 +149,8 @@ def _arrivals(trace: Trace, asked: ServingQuestion, row: ServingConfig) -> list[
         (lasts < STAYS * seconds, f"the arrivals last {duration(lasts)}, and a "
          f"request {duration(seconds)}: later ones would meet more of them; expected a longer log, of "
          f"{duration(STAYS * seconds)} or more, for a load that stays"),
-        (percentile and slower < SLOWER, f"P{percentile} of {plural(number, 'request')} is that of the "
-         f"slowest {slower:.2g} of them"),
+        (percentile and slower < SLOWER, f"P{percentile} of {plural(number, 'request')} depends on the "
+         f"slowest {slower:.2g} of them alone"),
     )  # fmt: skip
 
 

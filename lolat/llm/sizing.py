@@ -236,7 +236,7 @@ class Sizing:
             within=row.keeps(self.asked),
             verdicts=row.judge(self.asked),
             verdict=row.verdict_on(self.asked),
-            chance=0.0 if row.off(self.asked) == math.inf else row.least_sure(self.asked)[0],
+            chance=0.0 if row.log_excess(self.asked) == math.inf else row.least_sure(self.asked)[0],
         )
 
     def _memory_gib(self, load: Load, requests: float) -> float:

@@ -205,7 +205,7 @@ def columns(answer: Cost | Costs, rows: Sequence[CostRow]) -> list[Column]:
                page="hidden"),
         *_total_columns(answer, [o for c in costs for o in c.options]),
         Column("$", lambda row: row.option.dollars, money),
-        # Among several it is as wide as that of the time.
+        # Hidden for several devices: its relative width is that of the time.
         Column("$ between", lambda row: row.option.dollars_interval, ends_of(money), page="below",
                screen="shown" if is_one or answer.limits.sure else "hidden"),
         *_limit_columns(answer.limits, [o for c in costs for o in c.options]),

@@ -206,7 +206,7 @@ def columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column
                screen="hidden"),
         Column(A_MONTH, lambda r: r.dollars_per_month, dollars),
         Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="below", screen="hidden"),
-        # The best line has it, and under one rate it differs as that of a month.
+        # Hidden under one rate: the best line has it, and its ratios are those of the monthly prices.
         Column(PRICE, lambda r: r.dollars_per_million, dollars,
                screen="hidden" if arrives and not differ and answer.asked.has_limits else "shown"),
         Column(HOLD, lambda r: room(r) or ("-" if has_room else None), screen="hidden",

@@ -125,7 +125,7 @@ def _table(table: ReportTable) -> str:
 
     heads, *texts = table.on_screen
     rows = (row("td", cells, n in table.marked) for n, cells in enumerate(texts))
-    told = in_python("; ".join(table.told))
+    told = in_python("; ".join(table.shared_texts))
     caption = element("caption", told, style="text-align: left") * bool(told)
     return (
         f"<table>{caption}<thead>{row('th', heads)}</thead><tbody>{''.join(rows)}</tbody></table>"

@@ -132,8 +132,8 @@ def levels_words(own_runs: Mapping[str, int]) -> Iterator[str]:
 
 
 def not_compared(predictions: Sequence[Prediction]) -> str:
-    """A remark on devices that were learned beside other programs, which no verdict compares; "" without
-    any.
+    """A remark on devices that were learned while other programs ran and are left out of the verdicts; ""
+    without any.
     """
     idle = {id(p) for p in compared(predictions)}
     busy = dict.fromkeys(device_words(p) for p in predictions if id(p) not in idle)

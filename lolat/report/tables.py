@@ -132,7 +132,7 @@ class ReportTable:
         ]
 
     @property
-    def told(self) -> list[str]:
+    def shared_texts(self) -> list[str]:
         """Head and text of each column in `same`: "batch: 64"."""
         return [f"{column.head}: {text}" for i, column in self.same if (text := self.cells[0][i])]
 
@@ -166,12 +166,12 @@ class ReportTable:
         bold, usual = ("\x1b[1;31m", "\x1b[0m") if is_styled else ("", "")
         lines = map(line, rows)
         body = [f"{bold}{one}{usual}" if n in self.marked else one for n, one in enumerate(lines)]
-        told = ["; ".join(map(plain, self.told))] if self.told else []
+        told = ["; ".join(map(plain, self.shared_texts))] if self.shared_texts else []
         return [*told, line(heads), *body] if any(heads) else body
 
     def html(self, caption: str) -> str:
         """The table as HTML, in a box that scrolls; a column whose cells are all empty is left out."""
-        caption = "; ".join([caption, *self.told])
+        caption = "; ".join([caption, *self.shared_texts])
         heads = _html_row(self._html_cells([column.head for column in self.columns]), "col")
         shown = [column.head for _, column in self.on_page if column.page != "below"]
         heads_of = shown if self.stacked else ()

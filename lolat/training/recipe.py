@@ -33,8 +33,8 @@ class PrecisionRecipe:
 
     `dtype`: a value of `lolat.graph.modes.DTYPES`; `optimizer`: its name. Bytes of a trained parameter:
     `weight`; `gradient`; `copy`, the copy in half precision that autocast keeps for the backward pass;
-    `states`, all optimizer states together; `temporary`, only during the update. `frozen`: bytes of a
-    frozen parameter, which otherwise has only a `copy`.
+    `states`, all optimizer states together; `temporary`, only during the update. `frozen`: bytes of the
+    weight of a frozen parameter; autocast adds `copy`.
     """
 
     dtype: str

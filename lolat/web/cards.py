@@ -121,9 +121,9 @@ class LatencyComparison:
     """A comparison of devices at each batch size.
 
     `longest`: the largest upper end of all intervals in ms; `best`: the card of the fastest device at the
-    shown batch size, None if it is not certain; `sentences`: on assumed hosts, the fastest and the
-    cheapest; `others`: the same for other execution modes, folded; `marks`: explanations of the marks after
-    the devices; `has_prices`: True if any device has a price.
+    shown batch size, None if it is not certain; `sentences`: a remark on assumed hosts, then the
+    fastest and the cheapest device; `others`: the same for other execution modes, folded; `marks`:
+    explanations of the marks after the devices; `has_prices`: True if any device has a price.
     """
 
     groups: Sequence[LatencyGroup]

@@ -169,7 +169,6 @@ FASTEST = Field("precision", "Precision", BEST,
                 choices={BEST: "fastest"} | _words("precision", "as measured"),
                 may_be_empty=True)  # fmt: skip
 OF_INFERENCE = replace(FASTEST, hint="of tf32, amp, fp16, bf16 and the measured one")
-"""The fields of the limits of a training."""
 RENTED = (
     Field("link_gbps", "Link of a device, Gbit/s", "", "empty: the usual one"),
     Field("price_per_hour", "Price of a device, US$ an hour", "", "empty: from the price list"),
@@ -179,6 +178,7 @@ RENTED = (
 SURE = Field("sure", "Certainty, %", "", f"empty: the predicted time keeps the limit; {100 * COVERAGE:g}: "
              "so does the end of its interval")  # fmt: skip
 LIMITS = Field("max_hours", "Limit of hours"), Field("max_dollars", "Limit of US$")
+"""The fields of the limits of a training."""
 BATCH = Field("batch_size", "Batch on each device", "",
               f"empty: {USUAL_UPDATE} samples an update; auto: by speed", parse=batch_on_each)  # fmt: skip
 UPDATE = (

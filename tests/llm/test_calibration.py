@@ -26,7 +26,7 @@ def as_known(rows: list[ServedRow], noise: Any = 0.0, factors: Any = 1.0) -> lis
     """The rows with the times of a framework of known overheads, on a GPU of known operations."""
     random, made = np.random.default_rng(9), []
     for row, factor in zip(rows, np.broadcast_to(factors, len(rows)), strict=True):
-        (tpot,), (ttft,) = steps([row]).found(OVERHEADS)
+        (tpot,), (ttft,) = steps([row]).predicted(OVERHEADS)
         off = factor * np.exp(noise * random.standard_normal())
         times = {"tpot_ms": float(tpot * off), "ttft_ms": float(ttft * factor)}
         made.append(dataclasses.replace(row, **times))
@@ -56,7 +56,7 @@ def test_the_overheads_of_served_rows_are_found(noise: float) -> None:
     rows = steps(served(noise))
     right = steps(served())
     found = fit_overheads(rows, start)
-    before, after = (np.abs(np.log(rows.found(w)[0] / right.tpot_ms)) for w in (start, found))
+    before, after = (np.abs(np.log(rows.predicted(w)[0] / right.tpot_ms)) for w in (start, found))
     assert after.max() < 0.5 * before.max()
     assert np.median(after) < 0.01 + noise / 3
     assert found.front_ms == pytest.approx(OVERHEADS.front_ms, rel=0.25)
@@ -70,7 +70,7 @@ def few(loads: tuple[int, ...], factors: Any, noise: float = 0.02) -> list[Serve
 
 def tpot_at(known: ServingSection, requests: int) -> float:
     """The time per output token of so many requests, as `known` predicts it."""
-    return float(steps(few((requests,), 1.0, 0.0), known).found(known.overheads)[0][0])
+    return float(steps(few((requests,), 1.0, 0.0), known).predicted(known.overheads)[0][0])
 
 
 def left_out_percent(words: str) -> float:
@@ -117,7 +117,7 @@ def test_first_tokens_that_take_three_times_as_long_are_told_and_lie_in_the_inte
     late = [dataclasses.replace(row, ttft_ms=3.0 * row.ttft_ms) for row in rows]
     made, words = served_by(section(spread=(0.14, 0.4)), late)
     assert "first token by 67 % before, " in words
-    found = steps(late, made).found(made.overheads)[1]
+    found = steps(late, made).predicted(made.overheads)[1]
     off = np.abs(np.log(found / [row.ttft_ms for row in late]))
     assert 0.7 < off.max() < 1.001 * made.spread[1]
     assert made.spread[0] < 0.2

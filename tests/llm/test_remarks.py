@@ -267,7 +267,7 @@ def test_a_part_that_stays_in_bfloat16_is_told() -> None:
     remark = "keeps the parts that were published in bfloat16 (attention)"
     assert said(of().llm(config, concurrency=8, dtype="fp8"), remark)
     converted = of().llm(config, concurrency=8, dtype="bfloat16")
-    assert said(converted, "was published in fp8: dtype bfloat16 is of converted weights")
+    assert said(converted, "was published in fp8: dtype bfloat16 needs converted weights")
     assert not said(of().llm(config, concurrency=8, dtype="fp8"), "converted")
     assert not said(of().llm(config, concurrency=8), remark)
     assert not said(of().llm(LARGE, concurrency=8, dtype="fp8"), remark)

@@ -207,7 +207,7 @@ def test_lengths_one_by_one_are_simulated_in_their_order(write: Write) -> None:
     alone = replace(row, lengths=())
     each = [replace(alone, input_tokens=n, output_tokens=m) for n, m in ((200, 30), (7800, 400))]
     overheads = known_gpu.section().overheads
-    tpot, ttft = timed_of(known_gpu.section(), [row, *each]).found(overheads)
+    tpot, ttft = timed_of(known_gpu.section(), [row, *each]).predicted(overheads)
     assert tpot[0] == pytest.approx(tpot[1:].mean(), rel=0.01)
     assert ttft[0] == pytest.approx(ttft[1:].mean(), rel=0.01)
 
@@ -313,7 +313,7 @@ def test_requests_beyond_the_limit_wait(write: Write) -> None:
     row = ServedRow(str(config), 512, 256, 4, 9.0, requests=240)
     rows = [row, replace(row, concurrency=12, max_num_seqs=4), replace(row, concurrency=12)]
     timed = timed_of(known_gpu.section(), rows)
-    tpot, ttft = timed.found(known_gpu.section().overheads)
+    tpot, ttft = timed.predicted(known_gpu.section().overheads)
     assert tpot[1] == pytest.approx(tpot[0], rel=0.02)
     assert tpot[2] > 1.03 * tpot[0]
     assert ttft[1] == pytest.approx(2 * 255 * tpot[0], rel=0.2)
