@@ -75,7 +75,7 @@ def options(command: click.Command) -> list[Shown]:
     for p in command.params:
         if isinstance(p, click.Option) and not p.hidden:
             names = ", ".join(o for o in p.opts if o.startswith("--"))
-            value = "" if p.is_flag else p.make_metavar(context).strip("[]" * p.is_flag)
+            value = "" if p.is_flag else p.make_metavar(context).strip("[]" if p.is_flag else "")
             shown = p.get_help_extra(context).get("default") or ("required" if p.required else "")
             said = " ".join((p.help or "").split())
             if of_some := re.search(r"\. (\d[^.]* if not given)\.$", said):

@@ -84,7 +84,7 @@ def half(data: Path) -> Tables:
     for at, (row, graph) in enumerate(timed):
         card, measured = row["device"], row.number("latency_ms")
         how = "TorchScript" if is_script[at] else "eager"
-        keys = card, how, "all", *(["all but MI250"] * (card != "mi250"))
+        keys = card, how, "all", *(["all but MI250"] if card != "mi250" else [])
         answers = dict.fromkeys(keys, found[at])
         if is_script[at]:
             others = [

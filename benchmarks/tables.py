@@ -97,8 +97,10 @@ def _outdated(topic: str, table: str) -> str:
     made = read(topic)
     name, version = made["formula"], made["tables"][table]["version"]
     present = versions()[name]
-    return f"\nMade with formula `{name}` {version}; the present one is {present}.\n" * (
-        version < present
+    return (
+        f"\nMade with formula `{name}` {version}; the present one is {present}.\n"
+        if version < present
+        else ""
     )
 
 

@@ -134,6 +134,19 @@ def test_docstrings_stand_alone() -> None:
     assert not found, "\n".join(found)
 
 
+def test_a_text_under_a_condition_is_no_product() -> None:
+    """`x if condition else ""` is read once, `x * condition` twice."""
+    for path, (_, tree) in sources().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+                text, other = ast.unparse(node.left), node.right
+                is_condition = isinstance(other, ast.Compare) or ast.unparse(other).startswith(
+                    ("not ", "bool(", "isinstance(", "any(", "all(")
+                )
+                is_text = text.startswith(("'", '"', "f'", 'f"', "["))
+                assert not (is_text and is_condition), f"{path}:{node.lineno}: {text}"
+
+
 def test_a_class_name_means_one_thing() -> None:
     defined = [
         node.name
