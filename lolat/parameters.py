@@ -249,9 +249,9 @@ _EVERY = (
               "frozen: the last layer alone. If not given, as the network says (requires_grad, trainable).",
               str, metavar="WHAT"),
     Parameter("validation_samples", "Samples evaluated after each epoch."),
-    Parameter("replicas", "Devices that train together. If not given, 1; a comparison of GPUs takes the "
-              "sizes of the instances in the price list.", most=4096, metavar="K[,K]",
-              example="1,2,4,8"),
+    Parameter("replicas", "Devices that train together. If not given, 1; a comparison of GPUs, and a GPU's "
+              "name with a limit, take the sizes of the instances in the price list.", most=4096,
+              metavar="K[,K]", example="1,2,4,8"),
     _word("sharding", SHARDINGS, "What the devices divide among themselves. none: nothing. zero1: "
           "optimizer states. zero2: gradients too. fsdp: parameters too. hybrid: as fsdp, but only inside "
           "each machine (for a decoder's configuration).",

@@ -68,13 +68,13 @@ def cost(
     from lolat.training.alternatives import offered
     from lolat.training.cost import no_room
 
+    question["replicas"] = replicas
     model, networks = common.model_and_networks(arguments, on, 1)
     if model is not None and (model == ALL or "," in model):
         on, model = (model, *on), None
     network = networks[0]
     sizes: Any = batch_size or None
     if model is None:
-        question["replicas"] = replicas
         with common.Show() as bar:
             on_progress = common.counting(bar, "devices") if bar.on_terminal else None
             several = train_on(network, sizes, on, on_progress=on_progress, **question)
@@ -83,7 +83,6 @@ def cost(
     from lolat.api.serving import serving_model
 
     shares = question["global_batch_size"] is not None
-    question["replicas"] = replicas or (() if shares else 1)
     if is_decoder(network):
         loaded = serving_model(model, of_any=True)
     else:

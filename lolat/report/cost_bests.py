@@ -96,7 +96,7 @@ def best_options(cost: Cost) -> Iterator[Sentence]:
     if amounts := [row for row in cost.option_rows if row.option.data_within_limits is not None]:
         yield Sentence(most_line(amounts))
         return
-    if cost.samples is None or cost.prices is None:
+    if cost.samples is None or cost.prices is None or cost.missed:  # the refusal has the fastest
         return
     bests = bests_of(cost)
     if is_both := cost.cheapest == cost.fastest:
@@ -129,7 +129,7 @@ def bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
         yield Sentence(most_line(listed))
     is_both = costs.cheapest is not None and costs.cheapest == costs.fastest
     for aim, choice, limits in bests_of(costs)[: 1 if is_both else 2]:
-        if choice is None:
+        if choice is None or costs.missed:  # the refusal has the fastest
             continue
         best = next(row for row in listed if Choice.of(*row) == choice)
         rivals = rivals_of(best, listed, limits)

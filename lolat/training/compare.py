@@ -347,6 +347,10 @@ def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Co
     """
     trained, most = read_question(network, asked.input_size), _most_devices(asked)
     asked = replace(asked, batch_size=AUTO) if asked.batch_size is None else asked
+    is_limited = asked.max_hours or asked.max_dollars
+    if not (several(asked.replicas) or asked.global_batch_size):
+        # A card is rented in several numbers, of which more may keep the limits.
+        asked = replace(asked, replicas=() if is_limited and is_card(device.label) else 1)
     if isinstance(trained, Graph) and asked.precision is None and _is_free(device):
         asked = replace(asked, precision=BEST)
     ask = partial(_ask, device, trained, most)

@@ -34,7 +34,7 @@ class TrainingQuestion(RunAs):
     optimizer: str | None = None
     coverage: float | None = None
     _: KW_ONLY
-    replicas: int | Sequence[int] = 1
+    replicas: int | Sequence[int] = ()
     accumulate: int | None = None
     global_batch_size: int | None = None
     checkpointing: str | Sequence[str] | None = None

@@ -405,3 +405,32 @@ def test_a_refusal_names_rows_of_its_table_and_the_nearest_choice_of_all_launche
     _, _, best = min(every, key=lambda one: max(one[0] / 3600, (one[1] or inf) / 12))
     assert second == f"Nearest, but not within: --launch {best.launch} ({choice_words(best)})"
     assert not any("times as long" in line for line in lines), "a hint that leads to a refusal"
+
+
+def test_a_gpu_with_a_limit_is_asked_in_the_numbers_that_are_rented() -> None:
+    """As of `--on`: several keep a time that one misses; a profile and a given number stay as asked."""
+    about = {"samples": 10**6, "precision": "amp"}
+    alone = package.load("a100").cost(network(), 64, **about).options
+    limit = 0.3 * (alone[0].total_s or 0.0) / 3600
+    found = package.load("a100").cost(network(), 64, **about, max_hours=limit)
+    beside = package.compare(network(), 64, "a100", **about, max_hours=limit)
+    assert [o.devices for o in alone] == [1]
+    assert found.options == beside.answers[0].options
+    assert found.fastest is not None
+    assert found.fastest > 1
+    for name, more in (("a100", {"replicas": 1}), ("a100-fp32", {})):
+        of_one = package.load(name).cost(network(), 64, **about | more, max_hours=limit)
+        assert [o.devices for o in of_one.options] == [1]
+        assert of_one.missed
+
+
+@pytest.mark.parametrize("on", [["a100"], ["--on", "a100,t4"]])
+@pytest.mark.parametrize("replicas", ["1", "1,2"])
+def test_a_refusal_is_said_once(lolat: Command, on: list[str], replicas: str) -> None:
+    """No line on the best repeats the fastest row, which the first line has."""
+    ask = "timm:resnet50", "--samples", 10**7, "--replicas", replicas, "--max-hours", 0.1
+    lines = lolat("cost", *on, *ask).out.splitlines()
+    said = re.search(r", (\d[^,;]*, \$[\d.]+)", lines[0])
+    assert said
+    assert lines[0].startswith("Nothing is within 0.1 h: ")
+    assert not any(said[1] in line or line.startswith(("Fastest", ":")) for line in lines[1:])
