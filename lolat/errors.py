@@ -45,6 +45,11 @@ def worded(message: str, name: Callable[[str], str] = str) -> str:
     return _MARKED.sub(lambda match: name(match[1]), message)
 
 
+def in_options(message: str) -> str:
+    """A message with each marked argument as an option: `--max-ms`."""
+    return worded(message, lambda name: f"--{name.replace('_', '-')}")
+
+
 def _size_in_python(match: re.Match[str]) -> str:
     name, side, size = match.groups()
     whole = f"{name}=({size.replace(',', ', ')})"

@@ -7,12 +7,14 @@ import ctypes
 import errno
 import ipaddress
 import os
+import re
 import socket
 import struct
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+import click
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -96,3 +98,15 @@ def pytest_runtest_call() -> Iterator[None]:
         if os.environ.get("LOLAT_NEEDS") != "no-framework":
             raise
         pytest.skip(str(error))
+
+
+@pytest.fixture(autouse=True)
+def _no_mark_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command prints no line and no JSON with a mark of `lolat.errors.arg`, escaped or not."""
+    real = click.echo
+
+    def echo(message: Any = None, *args: Any, **options: Any) -> None:
+        assert not re.search(r"(?:\x01|\\u0001|\\x01)[a-z_]", str(message)), message
+        real(message, *args, **options)
+
+    monkeypatch.setattr(click, "echo", echo)

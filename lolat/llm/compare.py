@@ -10,7 +10,7 @@ from typing import Any
 
 from lolat.device.limits import best_or_sure
 from lolat.device.question import ask_each, no_device
-from lolat.errors import AnswerIsNo, InputError
+from lolat.errors import AnswerIsNo, InputError, in_options
 from lolat.hardware.rental import given_list
 from lolat.io import results
 from lolat.io.results import Result
@@ -214,7 +214,8 @@ def _none_within(
         nearest = f"{first} is nearest ({further})" if others else f"{first} is nearest"
         words = f"no device can answer; {nearest}: {noes[first].message}"
         return AnswerIsNo(words, made.to_dict(), refusals=sorted_ones)
-    shown = dict([*skipped.items()][:MOST_TOLD])
+    marked = {name: refusal.short for name, refusal in sorted_ones.items()}
+    shown = dict([*{**skipped, **marked}.items()][:MOST_TOLD])
     more, reason = len(skipped) - len(shown), no_device(shown).message
     more_words = f"; {plural(more, 'device')} further off: --json has why" if more > 0 else ""
     hint = refusals[first].hint if first in refusals else ""
@@ -271,7 +272,8 @@ def compare(
     found = ask_each({name: name for name in asks}, ask, skipped)
     refusals = {n: refusal for n, no in noes.items() if (refusal := refusal_of(no))}
     skipped = {name: skipped[name] for name in sorted(skipped, key=far)}
-    made = side_by_side(found, asked, {**(left_out or {}), **skipped})
+    shorts = {name: in_options(refusal.short) for name, refusal in refusals.items()}
+    made = side_by_side(found, asked, {**(left_out or {}), **skipped, **shorts})
     made = replace(made, left_out={**made.left_out, **_briefly(made, refusals)})
     slow = by_text((n, one.linked_host) for n, one in refusals.items() if one.linked_host)
     links = tuple(f"{', '.join(names)}: {links_words(host)}" for host, names in slow.items())
@@ -294,7 +296,7 @@ def _briefly(made: ComparedModels, refusals: Mapping[str, Refusal]) -> dict[str,
     if best is None or not best.dollars_per_hour:
         return {}
     return {
-        name: refusal.brief
+        name: in_options(refusal.brief)
         for name, refusal in refusals.items()
         if (row := refusal.in_other_dtype) is None
         or (row.dollars_per_hour or math.inf) >= best.dollars_per_hour

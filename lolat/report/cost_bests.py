@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from lolat.errors import worded
+from lolat.errors import in_options
 from lolat.report.cost_table import (
     SAMPLE,
     across,
@@ -45,7 +45,7 @@ def nearer(kept: str, near: str) -> Iterator[Sentence]:
     """
     if kept or near:
         words = f"Within the limits: {kept}" if kept else f"Nearest, but not within: {near}"
-        yield Sentence(worded(words, lambda name: f"--{name.replace('_', '-')}"))
+        yield Sentence(in_options(words))
 
 
 def bests_of(answer: Cost | Costs) -> tuple[tuple[Aim, Any, TrainingLimits], ...]:

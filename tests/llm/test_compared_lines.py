@@ -169,7 +169,7 @@ def test_a_limit_that_no_device_reaches_is_told_once_with_the_nearest_time(limit
         alone.append(no.value)
     with pytest.raises(AnswerIsNo) as both:
         compare({"slow": slow.llm, "quick": quick.llm}, "llama-3.1-8b", **about)
-    first = min(alone, key=lambda one: one.data["refusal"].off)
+    first = min(alone, key=lambda one: one.data["refusal"].log_excess)
     name, other = ("quick", "slow") if first is alone[0] else ("slow", "quick")
     assert str(both.value) == (
         f"no device can answer; {name} is nearest (further off: {other}): {first}"

@@ -67,3 +67,22 @@ def test_the_command_prints_the_rows_and_one_short_error(
     assert out.startswith("{")
     assert error.startswith(f"lolat: {short}; any number x 1 GPU (h100-vllm): ")
     assert len(error.splitlines()) == 1
+
+
+def test_a_device_left_out_says_how_to_ask_for_more_gpus(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As an option on the command line and in JSON, as an argument in Python; an error too."""
+    asked: dict[str, Any] = {"concurrency": 200, "gpus": 1, "max_tpot_ms": 30}
+    found = lolat.compare("llama-3.1-8b", on=["h100-vllm", "l40s"], **asked)
+    needed = lolat.load("l40s").llm("llama-3.1-8b", **asked | {"gpus": 64}).chosen.gpus
+    limits = "llama-3.1-8b --concurrency 200 --gpus 1 --max-tpot-ms 30"
+    call = limits.split()
+    for form in ([], ["--json"]):
+        assert run(commands, ["llm", "h100-vllm,l40s", *call, *form], "lolat") == 0
+        assert f"(ask with --gpus {needed})" in capsys.readouterr().out
+    assert f"(ask with gpus={needed})" in found.report()
+    assert run(commands, ["llm", "l40s,l4", *call, "--json"], "lolat") == 3
+    out, error = capsys.readouterr()
+    assert f"(ask with --gpus {needed})" in out
+    assert "\x01" not in out + error
