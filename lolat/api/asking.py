@@ -105,7 +105,8 @@ def compare(
     _check_order(network, given)
     if batch_size is None and all(map(is_decoder, configs_of(network))):
         models, left_out = serving_models(",".join(names_in(*given)))
-        return compare_served({n: m.llm for n, m in models.items()}, network, left_out, **asked)
+        each = {name: model.llm for name, model in models.items()}
+        return compare_served(each, network, left_out, on_progress=on_progress, **asked)
     return train_on(network, batch_size, given, on_progress=on_progress, **asked)
 
 

@@ -59,7 +59,10 @@ def llm(model: str, config: str, **question: object) -> None:
     with _refusals_shown():
         if len(models) > 1 or len(configs) > 1 or left_out or "," in str(question["dtype"]):
             click.get_current_context().meta[KIND] = "llms"
-            several = compare({n: m.llm for n, m in models.items()}, config, left_out, **question)
+            with common.Show() as bar:
+                on_progress = common.counting(bar, "devices") if bar.on_terminal else None
+                each = {name: model.llm for name, model in models.items()}
+                several = compare(each, config, left_out, on_progress=on_progress, **question)
             told = several.warnings_of(several.leading)
             rest = len(several.warnings) - len(told)
             others = (

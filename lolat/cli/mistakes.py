@@ -18,6 +18,7 @@ _ON = (
     "GPU (an argument, as in `lolat llm a100,h100 NETWORK` or `lolat prices h100`)",
 )
 _LATENCY = ("--max-ms", "--max-latency-ms")
+_NO_PRICE_LIMIT = "no limit of the price: the answer is the cheapest that keeps the other limits"
 MEANT: dict[str, tuple[str, ...]] = {
     "gpus": ("--replicas", "--tensor-parallel", *_ON), "num-gpus": ("--replicas", "--tensor-parallel"),
     "world-size": ("--replicas",), "tp": ("--tensor-parallel",), "amp": ("--precision amp",),
@@ -39,6 +40,9 @@ MEANT: dict[str, tuple[str, ...]] = {
     "rate": ("--request-rate",), "qps": ("--request-rate",), "rps": ("--request-rate",),
     "batch-size": ("--concurrency",), "users": ("--concurrency",), "input-len": ("--input-tokens",),
     "output-len": ("--output-tokens",), "latency": _LATENCY, "max-latency": _LATENCY, "e2e": _LATENCY,
+    "quantization": ("--dtype",), "max-model-len": ("--input-tokens and --output-tokens",),
+    "p50": ("--percentile 50",), "p90": ("--percentile 90",), "p95": ("--percentile 95",),
+    "p99": ("--percentile 99",), "max-price": ("--max-dollars", _NO_PRICE_LIMIT),
     "ttft": ("--max-ttft-ms",), "tpot": ("--max-tpot-ms",), "itl": ("--max-tpot-ms",),
     "confidence": ("--coverage",), "network": ("NETWORK (an argument behind MODEL, the device)",),
     "model": ("NETWORK (an argument behind MODEL, the device)",),

@@ -42,7 +42,8 @@ def lacking_error(file: DeviceFile, source: str, section: str) -> ModelFileError
         others = f"for language models ask {' or '.join(f'`{name}`' for name in names)}"
     else:
         others += f"; or add them with {how_to_add(file, source, section)}"
-    return ModelFileError(f"{source} knows {known}, but no {lacking}; {others}")
+    shown = Path(source).stem if _is_shipped(source) else source
+    return ModelFileError(f"{shown} knows {known}, but no {lacking}; {others}")
 
 
 def _for_language_models(file: DeviceFile) -> list[str]:
@@ -53,11 +54,15 @@ def _for_language_models(file: DeviceFile) -> list[str]:
     return found or ([device_name(sheet)] if sheet and sheet.bf16 else [])
 
 
+def _is_shipped(source: str) -> bool:
+    """True for the path of a bundled profile, which is never written to."""
+    return Path(source).resolve().parent == bundled_folder().resolve()
+
+
 def how_to_add(file: DeviceFile, source: str, section: str) -> str:
     """The commands that add a missing section to a file."""
     path, where = Path(source), file.environment
-    is_shipped = path.resolve().parent == bundled_folder().resolve()  # never written to
-    output = quote(path.name if is_shipped else source)
+    output = quote(path.name if _is_shipped(source) else source)
     if section == OF_LANGUAGE_MODELS:
         return (
             f"`lolat fit KERNELS.csv --facts devices.csv --device NAME --output {output}`, from what "

@@ -13,6 +13,7 @@ from lolat.device.question import ask_each, no_device
 from lolat.errors import AnswerIsNo, InputError, in_options
 from lolat.hardware.rental import given_list
 from lolat.io import results
+from lolat.io.progress import OnProgress
 from lolat.io.results import Result
 from lolat.llm.answer import LIMITS, ServingAnswer, ServingConfig, requests_words
 from lolat.llm.names import find_decoders
@@ -230,14 +231,15 @@ def _is_hopeless(no: AnswerIsNo) -> bool:
 
 def compare(
     devices: Mapping[str, Callable[..., ServingAnswer]], config: Any,
-    left_out: Mapping[str, str] | None = None, **question: Any,
+    left_out: Mapping[str, str] | None = None, *, on_progress: OnProgress | None = None, **question: Any,
 ) -> ComparedModels:  # fmt: skip
     """Ask several devices the same question about one or several language models.
 
     `devices`: the method `Model.llm` of each device, by name; `config`: see `find_decoders`; `question`:
     the arguments of the method; `dtype` may be several, with commas. `left_out`: reasons why other devices
-    are not asked. The answers are compared under the largest load that the most devices serve. AnswerIsNo
-    if no device holds the language model within the limits; InputError if no device can answer.
+    are not asked. `on_progress`: see `ask_each`. The answers are compared under the largest load that the
+    most devices serve. AnswerIsNo if no device holds the language model within the limits; InputError if no
+    device can answer.
     """
     check_names(ServingQuestion, question)
     given = question.get("dtype", "")
@@ -269,7 +271,7 @@ def compare(
         one = refusals.get(name)
         return (one.log_excess, -(one.near.requests_per_s or 0.0)) if one else (math.inf, 0.0)
 
-    found = ask_each({name: name for name in asks}, ask, skipped)
+    found = ask_each({name: name for name in asks}, ask, skipped, on_progress)
     refusals = {n: refusal for n, no in noes.items() if (refusal := refusal_of(no))}
     skipped = {name: skipped[name] for name in sorted(skipped, key=far)}
     shorts = {name: in_options(refusal.short) for name, refusal in refusals.items()}

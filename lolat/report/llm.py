@@ -321,7 +321,8 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
         of = "by these intervals (docs/results/index.md: how many times lay inside)"
         yield f"{words} Surely: the upper end keeps the limit, a chance of {chance} {of}."
     if any(chance_cell(row, asked) for row in rows):
-        yield "chance: that a row keeps its least sure limit."
+        kept = "keeps its least sure limit" if asked.has_time_limits else "serves all requests"
+        yield f"chance: that a row {kept}."
     if any(map(_may_queue, rows)):
         yield f"{QUEUE}: requests pile up if the server is as slow as its error allows; then no time stays."
     if any(high == math.inf for row in rows for _, (_, high) in _ends(row, asked)):

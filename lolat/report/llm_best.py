@@ -15,6 +15,7 @@ from lolat.report.llm_offers import (
     chance_words,
     has_more,
     is_probable,
+    more_words,
     near_lines,
     offer,
     other_dtype_lines,
@@ -145,7 +146,7 @@ def room_words(row: ServingConfig, asked: ServingQuestion) -> str:
         words = f"{holds} at {room(row)} requests/s, with less than 2 % to spare"
         words += " in the bursts of these arrivals" if isinstance(asked.arrivals, Trace) else ""
     else:
-        words = f"{holds} up to {room(row)} requests/s ({percent(row.headroom or 0.0)} more)"
+        words = f"{holds} up to {room(row)} requests/s ({more_words(1.0 + (row.headroom or 0.0))})"
     if asked.sure is not None:
         return words
     surely = f", surely up to {rounded_down(row.sure_rate)}" if row.sure_rate else ""

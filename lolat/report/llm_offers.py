@@ -27,7 +27,8 @@ def _kept_words(row: ServingConfig, asked: ServingQuestion) -> str:
     """Words on the chance that a row keeps the limits, for a row that does not surely keep them."""
     chance, sure = row.least_sure(asked)[0], sure_chance(asked)
     about = f"about {percent(chance)}" if chance < sure else f"just under {percent(sure)}"
-    return f"keeps the limits with a chance of {about}"
+    kept = "keeps the limits" if asked.has_time_limits else "serves all requests"
+    return f"{kept} with a chance of {about}"
 
 
 def chance_cell(row: ServingConfig, asked: ServingQuestion) -> str | None:
@@ -35,6 +36,8 @@ def chance_cell(row: ServingConfig, asked: ServingQuestion) -> str | None:
     chance, sure = row.chance, sure_chance(asked)
     if chance is None or asked.sure is not None or row.tpot_ms is None or row.saturated:
         return None
+    if not (asked.has_time_limits or asked.request_rate):
+        return None  # the number of GPUs is no matter of chance
     if row.verdict == "yes" or row.is_sure(asked):
         # A time without an interval may keep its limit with any chance.
         return f"> {percent(sure)}" if row.verdict == "yes" else None
@@ -119,8 +122,9 @@ def likely(row: ServingConfig, asked: ServingQuestion) -> str:
     if asked.sure is not None or row.is_sure(asked):
         return "surely"
     # A row beyond the GPUs that were asked for has no chance of its own.
-    chance = row.least_sure(asked)[0] if row.chance is None else row.chance
-    return f"with a chance of {percent(chance)}"
+    least, is_rate = row.least_sure(asked)
+    chance = least if row.chance is None else row.chance
+    return f"with a chance of {percent(chance)}{' to serve all requests' if is_rate else ''}"
 
 
 def near_lines(
@@ -141,6 +145,11 @@ def offer(row: ServingConfig) -> str:
     """The GPUs of a row, and their price if it is known."""
     price = "" if row.dollars_per_month is None else f", {a_month(row)}"
     return f"{row.gpus_words}{row.split_words}{price}"
+
+
+def more_words(ratio: float) -> str:
+    """A ratio above 1 in words: "37 % more", from 2 on "2.40 times as many"."""
+    return f"{percent(ratio - 1.0)} more" if ratio < 2.0 else f"{digits(ratio)} times as many"
 
 
 def has_more(row: ServingConfig) -> bool:

@@ -175,7 +175,7 @@ def _columns(rows: Sequence[Way], several: bool) -> Iterator[Column]:
     yield Column(
         "$ a month", lambda way: None if way.is_near else way.row.dollars_per_month, dollars
     )
-    head = "within the limits" if asked.has_limits else "serves"
+    head = "within the limits" if asked.has_time_limits else "serves"
     yield Column(head, lambda way: way.verdict, is_text=True)
     yield Column("ask with", lambda way: way.ask or None, is_text=True)
 

@@ -44,6 +44,7 @@ from lolat.report.llm_offers import (
     chance_words,
     headline_words,
     is_probable,
+    more_words,
     near_lines,
     offer,
     other_dtype_lines,
@@ -204,10 +205,10 @@ def _less_likely(
 def _roomier_words(name: str, row: ServingConfig, best: ServingConfig) -> str:
     """A line on a device that serves many more requests than the cheapest, for a little more money."""
     more = percent((row.dollars_per_hour or 0.0) / (best.dollars_per_hour or 1.0) - 1.0)
-    rate = percent((row.headroom_rate or 0.0) / (best.headroom_rate or 1.0) - 1.0)
+    rate = more_words((row.headroom_rate or 0.0) / (best.headroom_rate or 1.0))
     price = "the same price" if more == percent(0.0) else f"{more} more"
     where = f"{plain(name)}, {row.gpus_words}, {a_month(row)}"
-    return f"For {price}: {where}, up to {room(row)} requests/s ({rate} more load)."
+    return f"For {price}: {where}, up to {room(row)} requests/s ({rate})."
 
 
 def _least_a_month(

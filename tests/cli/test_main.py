@@ -244,6 +244,11 @@ def test_the_steps_of_an_earlier_run_are_no_speed(
      ("llm h100 qwen3-8b --ttft 5", "it is --max-ttft-ms here"),
      ("llm h100 qwen3-8b --tpot 5", "it is --max-tpot-ms here"),
      ("llm h100 qwen3-8b --max-latency 900", "it is --max-latency-ms here"),
+     ("llm h100 qwen3-8b --quantization fp8", "it is --dtype here"),
+     ("llm h100 qwen3-8b --max-model-len 4096", "it is --input-tokens and --output-tokens here"),
+     ("llm h100 qwen3-8b --p99 50", "it is --percentile 99 here"),
+     ("llm h100 qwen3-8b --max-price 9", "the cheapest that keeps the other limits"),
+     ("cost v100 net.json --max-price 9", "it is --max-dollars here"),
      ("llm --on h100,a100 qwen3-8b --request-rate 2", "lolat llm h100,a100 qwen3-8b --request-rate 2;"),
      ("llm h100 qwen3-8b --on=a100 --device l40s", "lolat llm h100,a100 qwen3-8b --device l40s;"),
      ("llm h100 qwen3-8b --on 5", "it is GPU (an argument")],
@@ -493,3 +498,17 @@ def test_quiet_announces_no_reading(
     )
     lolat("predict", *words, model, "gone.json")
     assert len(started) == announced
+
+
+def test_a_comparison_of_servers_counts_its_devices_on_a_terminal(
+    lolat: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As other long commands do, on stderr alone; without a terminal it says nothing."""
+    shown: list[str] = []
+    monkeypatch.setattr("lolat.cli.progress.Show.step", lambda bar: shown.append(bar.text))
+    call = ["llm", "h100-vllm,l4,a10g", "qwen3-8b", "--concurrency", 4, "--tensor-parallel", 1]
+    lolat(*call)
+    assert shown == []
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    lolat(*call)
+    assert shown == ["devices"] * 3

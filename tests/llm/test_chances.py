@@ -139,9 +139,19 @@ def test_each_row_has_its_chance(likely: ServingAnswer) -> None:
     assert cells == [
         "> 95 %" if row.verdict == "yes" else f"{100 * (row.chance or 0.0):.0f} %" for row in rows
     ]
-    assert "chance: that a row keeps" in likely.report()
+    assert "chance: that a row keeps its least sure limit." in likely.report()
     sure = likely.asked.coverage * 100.0
     assert "  chance  " not in replace(likely, asked=replace(likely.asked, sure=sure)).report()
+
+
+def test_a_limit_of_gpus_alone_is_kept_by_all_requests_served() -> None:
+    """A rate is served with a chance; requests in progress always are, so that nothing has a chance."""
+    model = Model.load("h100-vllm")
+    text = model.llm("mixtral-8x7b", gpus=2, request_rate=9).report()
+    assert "serves all requests with a chance of about " in text
+    assert "chance: that a row serves all requests." in text
+    assert "keeps the limits" not in text
+    assert "chance" not in model.llm("mixtral-8x7b", gpus=2, concurrency=8).report()
 
 
 @pytest.mark.parametrize(

@@ -418,7 +418,9 @@ def test_a_gpu_that_another_name_serves_is_named(lolat: Command) -> None:
         LolatError, match="by several frameworks: b200-vllm, b200-sglang, b200-trtllm"
     ):
         package.load("b200").llm("qwen3-32b")
-    assert "for language models ask `rtx-4090`" in lolat("llm", "rtx-4090-amp", "qwen3-8b").err
+    told = lolat("llm", "rtx-4090-amp", "qwen3-8b").err
+    assert "for language models ask `rtx-4090`" in told
+    assert "lolat: rtx-4090-amp knows " in told, "and not its file"
 
 
 def test_free_gpus_are_compared() -> None:

@@ -56,7 +56,7 @@ def test_much_more_load_for_little_more_money_is_told(
         return
     text = "\n".join(lines_of(compared_lines(found)))
     assert ("For 3.0 % more: b, " in text) is is_told
-    assert ("up to 8.90 requests/s (71 % more load)." in text) is is_told
+    assert ("up to 8.90 requests/s (71 % more)." in text) is is_told
 
 
 @pytest.mark.parametrize(
