@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 
 from lolat.device.summary import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
@@ -41,6 +41,7 @@ from lolat.training.listing import (
     Listing,
     best_row,
     listing_of,
+    most_row,
     ranked,
 )
 from lolat.training.parallel import NONE
@@ -61,6 +62,8 @@ from lolat.units import (
     shapes_text,
 )
 
+MOST_RENTED = 3
+"""Rows of a comparison whose rented machines are told."""
 NOT_INCLUDED = "without loading data, storage, data transfer, setting up the machines"
 
 
@@ -107,9 +110,13 @@ def _alternative_lines(
 
 def _alternatives_of(costs: Costs) -> Iterator[Sentence]:
     """Sentences on faster ways to train with the best row's device, else the first that has any."""
+    if costs.missed or most_row(
+        ranked(costs)
+    ):  # the line on the most data has a better launch itself
+        return
     best, tried = best_row(costs), {c.checkpointing for c in costs.answers}
     several = len({c.device for c in costs.answers}) > 1
-    for cost in [] if costs.missed else [best.cost] if best else costs.answers:
+    for cost in [best.cost] if best else costs.answers:
         # Choices tell other launches themselves; a device in its fastest precision has no other mode.
         is_fastest = costs.precision == BEST and (bool(costs.better_launch) or not cost.host_bound)
         if lines := [*_alternative_lines(cost, tried, is_fastest, cost.card * several)]:
@@ -307,7 +314,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     told = (
         row for row in table.rows if is_free or Choice.of(*row) in chosen or row.option in least
     )
-    yield from ("", *rented_line([*told]), *after)
+    yield from ("", *rented_line([*islice(told, MOST_RENTED)]), *after)
     yield from left_out_lines(costs.left_out)
     yield from noted_lines(costs)
     if row := best_row(costs):

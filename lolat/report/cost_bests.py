@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+from lolat.device.fastest import SHORTER
 from lolat.errors import in_options
 from lolat.report.cost_table import (
     SAMPLE,
     across,
     alike_words,
+    amount_words,
     ends_words,
-    launch_words,
-    most_line,
-    nearly_words,
     rivals_of,
     update_lines,
 )
@@ -26,13 +26,18 @@ from lolat.training.compare import Costs
 from lolat.training.cost import Cost, CostRow, close_words
 from lolat.training.listing import (
     larger_update,
+    more_data,
+    most_row,
     on_one_machine,
+    ranked,
 )
 from lolat.training.run import TrainingLimits
 from lolat.units import (
     byte_size,
     capitalized,
     digits,
+    dollars,
+    duration,
     percent,
 )
 
@@ -91,10 +96,77 @@ def _faster_words(cheapest: Choice, other: Choice) -> str:
     return f"; {digits(times)} times as fast as the cheapest, for {digits(price)} times the price{updates}"
 
 
+def nearly_words(
+    best: CostRow,
+    rows: Sequence[CostRow],
+    limits: TrainingLimits,
+    aim: Aim,
+    words: Callable[[CostRow], str],
+) -> str:
+    """A clause on a row that is clearly better (SHORTER) than the sure `best` one but only likely keeps the
+    limits.
+    """
+    likely = [row for row in rows if verdict_on(row.option, limits) == "likely"]
+    least = min(likely, key=lambda row: aim.worth(row.option), default=best)
+    least_worth = SHORTER * aim.worth(best.option)[0]
+    if verdict_on(best.option, limits) != "yes" or aim.worth(least.option)[0] > least_worth:
+        return ""
+    which = "faster" if aim is FASTEST else "cheaper"
+    return f"{which}, but only likely{limits.words()}: {words(least)}"
+
+
+def most_sentence(row: CostRow, better: CostRow | None = None) -> Sentence:
+    """A sentence on the row with the most data within the limits, and on a row in another launch that has
+    more (`better`).
+    """
+
+    def words(row: CostRow) -> str:
+        return f"{row.option.devices} x {row.cost.card}, {amount_words(row.option)}{across(row.option)}"
+
+    clauses = (f"with --launch {better.cost.launch}: {words(better)}",) if better else ()
+    return Sentence(f"Most{row.cost.limits.words()}: {words(row)}", clauses)
+
+
+def launch_words(costs: Costs, aim: Aim, limits: TrainingLimits) -> str:
+    """A clause on `better_launch` for an aim, with the interval, how likely it keeps the limits, and
+    choices that may be as good; "" if there is none.
+    """
+    best, one = getattr(costs, aim.field), costs.better_launch.get(aim.field)
+    if one is None or best is None or (aim is FASTEST and best == costs.cheapest):
+        return ""
+    listed = ranked(costs.by_launch[one.launch or ""])
+    row = next(row for row in listed if Choice.of(*row) == one)
+    is_alike = (one.card, one.devices) == (best.card, best.devices)
+    is_alike &= one.batch_size == best.batch_size
+    told = choice_words(replace(one, precision=None), costs.tells_batch and not is_alike)
+    told = told.partition(", ")[2] if is_alike else told
+    precision = f" in {one.precision}" if one.precision != best.precision else ""
+    words = f"with --launch {one.launch}{precision}"
+    words += f": {told}, {percent(1.0 - aim.value(one) / aim.value(best))} {aim.less}"
+    sure = ""
+    if ends := getattr(row.option, aim.interval):
+        form = dollars if aim is CHEAPEST else duration
+        sure = f"{percent(row.cost.coverage)} between {' and '.join(map(form, ends))}"
+    likely = f"likely{limits.words()}" if verdict_on(row.option, limits) == "likely" else ""
+    alike = alike_words(aim, row, rivals_of(row, listed, limits))
+    return "; ".join(filter(None, (words, likely or sure, alike)))
+
+
+def memory_words(costs: Costs, aim: Aim) -> str:
+    """A clause on `better_memory` for an aim; "" if there is none."""
+    best, one = getattr(costs, aim.field), costs.better_memory.get(aim.field)
+    if one is None or best is None or (aim is FASTEST and best == costs.cheapest):
+        return ""
+    is_sharded = one.sharding != best.sharding
+    how = f"--sharding {one.sharding}" if is_sharded else f"--checkpointing {one.checkpointing}"
+    less = f"{percent(1.0 - aim.value(one) / aim.value(best))} {aim.less}"
+    return f"with {how}: {choice_words(replace(one, precision=None), costs.tells_batch)}, {less}"
+
+
 def best_options(cost: Cost) -> Iterator[Sentence]:
     """Sentences on the cheapest and the fastest option, or on the most data within limits."""
-    if amounts := [row for row in cost.option_rows if row.option.data_within_limits is not None]:
-        yield Sentence(most_line(amounts))
+    if most := most_row(cost.option_rows):
+        yield most_sentence(most)
         return
     if cost.samples is None or cost.prices is None or cost.missed:  # the refusal has the fastest
         return
@@ -125,8 +197,8 @@ def bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
     """Sentences on the cheapest and the fastest choice within the limits, each with choices that may be as
     good and the best sure choice; and on updates of different size.
     """
-    if listed and listed[0].option.data_within_limits is not None:
-        yield Sentence(most_line(listed))
+    if row := most_row(listed):
+        yield most_sentence(row, more_data(costs))
     is_both = costs.cheapest is not None and costs.cheapest == costs.fastest
     for aim, choice, limits in bests_of(costs)[: 1 if is_both else 2]:
         if choice is None or costs.missed:  # the refusal has the fastest
@@ -156,7 +228,14 @@ def bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
         near = nearly_words(best, listed, limits, aim, of_row)
         alike = alike_words(aim, best, rivals)
         by_time = alike_words(FASTEST, best, rivals) if is_both else ""
-        clauses = near, alike, by_time and f"by time {by_time}", launch_words(costs, aim, limits)
+        memory = memory_words(costs, aim)
+        clauses = (
+            memory,
+            near,
+            alike,
+            by_time and f"by time {by_time}",
+            launch_words(costs, aim, limits),
+        )
         yield Sentence(line, tuple(filter(None, clauses)), head)
         yield from map(Sentence, _sure_line(aim.word, aim, best, listed, limits, of_row))
     yield from map(Sentence, update_lines(listed))

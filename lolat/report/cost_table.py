@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from math import lcm
 from typing import Any
 
@@ -14,11 +13,10 @@ from lolat.parameters import BEST
 from lolat.report.llm import LEGEND
 from lolat.report.ranked import Rated, apart_words
 from lolat.report.tables import Column, Screen, ends_of
-from lolat.training.best import CHEAPEST, FASTEST, Aim, verdict_on
-from lolat.training.choice import Choice, choice_words, mode_text
+from lolat.training.best import Aim, verdict_on
+from lolat.training.choice import Choice, mode_text
 from lolat.training.compare import USUAL_UPDATE, Costs
 from lolat.training.cost import Cost, CostRow, close_words, is_close, would_words
-from lolat.training.listing import ranked
 from lolat.training.parallel import BY_LAYER, GATHER_SHARE, NONE
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
@@ -290,34 +288,6 @@ def limits_words(row: CostRow) -> str:
     return clauses.get(verdict_on(row.option, row.cost.limits), "")
 
 
-def nearly_words(
-    best: CostRow,
-    rows: Sequence[CostRow],
-    limits: TrainingLimits,
-    aim: Aim,
-    words: Callable[[CostRow], str],
-) -> str:
-    """A clause on a row that is better than the sure `best` one but only likely keeps the limits; see
-    `LITTLE`.
-    """
-    likely = [row for row in rows if verdict_on(row.option, limits) == "likely"]
-    least = min(likely, key=lambda row: aim.worth(row.option), default=best)
-    if (
-        verdict_on(best.option, limits) != "yes"
-        or aim.worth(least.option)[0] >= aim.worth(best.option)[0]
-    ):
-        return ""
-    which = "faster" if aim is FASTEST else "cheaper"
-    return f"{which}, but only likely{limits.words()}: {words(least)}"
-
-
-def most_line(rows: Sequence[CostRow]) -> str:
-    """A line on the row with the most data within the limits."""
-    cost, option = max(rows, key=lambda row: row.option.data_within_limits or 0)
-    words = f"{option.devices} x {cost.card}, {amount_words(option)}"
-    return f"Most{cost.limits.words()}: {words}{across(option)}"
-
-
 def update_lines(listed: Sequence[CostRow]) -> Iterator[str]:
     """A line that the updates differ in size, with the options that make them equal; or that they have a
     default size.
@@ -362,31 +332,6 @@ def alike_words(aim: Aim, best: CostRow, rivals: Sequence[CostRow]) -> str:
     named = {each[device]: value for device, value in values.items()}
     of = best.cost.card
     return apart_words(each[of], named) if of in values else ""
-
-
-def launch_words(costs: Costs, aim: Aim, limits: TrainingLimits) -> str:
-    """A clause on `better_launch` for an aim, with the interval, how likely it keeps the limits, and
-    choices that may be as good; "" if there is none.
-    """
-    best, one = getattr(costs, aim.field), costs.better_launch.get(aim.field)
-    if one is None or best is None or (aim is FASTEST and best == costs.cheapest):
-        return ""
-    listed = ranked(costs.by_launch[one.launch or ""])
-    row = next(row for row in listed if Choice.of(*row) == one)
-    is_alike = (one.card, one.devices) == (best.card, best.devices)
-    is_alike &= one.batch_size == best.batch_size
-    told = choice_words(replace(one, precision=None), costs.tells_batch and not is_alike)
-    told = told.partition(", ")[2] if is_alike else told
-    precision = f" in {one.precision}" if one.precision != best.precision else ""
-    words = f"with --launch {one.launch}{precision}"
-    words += f": {told}, {percent(1.0 - aim.value(one) / aim.value(best))} {aim.less}"
-    sure = ""
-    if ends := getattr(row.option, aim.interval):
-        form = dollars if aim is CHEAPEST else duration
-        sure = f"{percent(row.cost.coverage)} between {' and '.join(map(form, ends))}"
-    likely = f"likely{limits.words()}" if verdict_on(row.option, limits) == "likely" else ""
-    alike = alike_words(aim, row, rivals_of(row, listed, limits))
-    return "; ".join(filter(None, (words, likely or sure, alike)))
 
 
 def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:

@@ -21,7 +21,10 @@ MOST_NOTES, MOST_NAMES, MOST_APART, MOST_KINDS = 3, 8, 3, 3
 SURE = (1.0 + COVERAGE) / 2
 """An answer is not mentioned beside the best if the best is better with at least this probability."""
 PROBABLE = 0.8
-"""The best is "probably better" than another answer with at least this chance; below, too close to call."""
+"""The best is "probably better" than another answer with at least this chance."""
+FAR = 1.25
+"""Below that chance the best is "perhaps better" than an answer of at least this ratio; a nearer one is too
+close to call."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,12 @@ Ranked = Mapping[str, Rated]
 
 
 def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
-    """Words on values close to the best of a ranking: "too close to call against ...; probably better than
-    ...", after `before`; the next best comes first. "" if no value is close.
+    """Words on values close to the best of a ranking: "too close to call against ...; perhaps better than
+    ...; probably better than ...", after `before`; the next best comes first. "" if no value is close.
 
     Each value has its difference from the best, and the chance that the best is better. The best is
-    probably better if the chance is between PROBABLE and SURE; below, or if an interval is not known, the
-    two are too close to call.
+    probably better if the chance is between PROBABLE and SURE; perhaps better if it is below and the values
+    differ much (FAR). Otherwise, or if an interval is not known, the two are too close to call.
     """
 
     def chance(other: Rated) -> float | None:
@@ -104,14 +107,20 @@ def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
     chances = {name: chance(ranked[name]) for name in order}
     near = [name for name, less in chances.items() if less is None or 1.0 - SURE < less < SURE]
     probable = [name for name in near if (chances[name] or 0.0) >= PROBABLE]
-    close = [name for name in near if name not in probable]
+    perhaps = [
+        name for name in near
+        if chances[name] is not None and name not in probable and ranked[name].value >= FAR * first.value
+    ]  # fmt: skip
+    close = [name for name in near if name not in (*probable, *perhaps)]
     because = ": not all have an interval" if any(chances[name] is None for name in close) else ""
     told = []
     if close:
         told = [f"too close to call against {few([*map(words, close)], MOST_APART)}{because}"]
-    if probable:
-        most = max(MOST_APART - len(close), 1)
-        told.append(f"probably better than {few([*map(words, probable)], most)}")
+    left = MOST_APART - len(close)
+    for which, names in ("perhaps", perhaps), ("probably", probable):
+        if names:
+            told.append(f"{which} better than {few([*map(words, names)], max(left, 1))}")
+        left -= len(names)
     return before * bool(told) + "; ".join(told)
 
 

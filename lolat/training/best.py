@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from lolat.device.fastest import clearly_least
 from lolat.device.limits import NO_PRICE, VERDICTS, best_or_sure, within_limit
 from lolat.training.choice import Choice
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
+
+if TYPE_CHECKING:
+    from lolat.training.compare import Costs
 
 
 def best_of(
@@ -159,3 +163,27 @@ def verdict_on(option: TrainingPrediction, limits: TrainingLimits) -> str:
     has_limit |= limits.max_dollars is not None
     is_judged = has_limit and option.data_within_limits is None
     return verdict(option, limits) if is_judged else ""
+
+
+def clearly_better(
+    costs: Costs, others: Iterable[Costs], as_sure: bool = False
+) -> dict[str, Choice]:
+    """Field of an aim -> the best choice of the `others` if it is clearly better (see `clearly_least`) than
+    the choice of `costs` or, if none keeps the limits, than all of its options.
+
+    `as_sure`: a choice must also be as sure to keep the limits.
+    """
+    others, found = [*others], dict[str, Choice]()
+    for aim, limits in (CHEAPEST, costs.limits), (FASTEST, costs.limits.of_money):
+        every = [c for one in (costs, *others) for c in one.answers]
+        sure = {Choice.of(c, o): VERDICTS.index(verdict(o, limits)) for c in every for o in c.timed}
+        own = (Choice.of(c, o) for c in costs.answers for o in c.timed)
+        best: Choice | None = getattr(costs, aim.field) or min(own, key=aim.value, default=None)
+        if best is None:
+            continue
+        most = sure[best] if as_sure else len(VERDICTS)
+        bests = (getattr(one, aim.field) for one in others)
+        able = (one for one in bests if one and sure[one] <= most)
+        if one := clearly_least(able, aim.value, aim.value(best)):
+            found[aim.field] = one
+    return found

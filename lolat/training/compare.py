@@ -11,7 +11,6 @@ from typing import Any
 
 from lolat.device.device import Device
 from lolat.device.execution_modes import HALVES, TIED
-from lolat.device.fastest import clearly_least
 from lolat.device.question import (
     AUTO,
     as_whole,
@@ -33,7 +32,7 @@ from lolat.io.progress import OnProgress
 from lolat.io.results import Remark
 from lolat.parameters import BEST
 from lolat.training.auto_batch import NEAR_SPEED
-from lolat.training.best import CHEAPEST, FASTEST, best_of, nearest, smallest_update
+from lolat.training.best import best_of, clearly_better, nearest, smallest_update
 from lolat.training.choice import Choice, choice_words, offer_words
 from lolat.training.cost import Cost, RepeatableQuestion, cost_on, is_close
 from lolat.training.parallel import FSDP, NONE
@@ -55,6 +54,8 @@ class Costs(Limited):
     - `better_launch`: the "cheapest" and the "fastest" choice within the limits in another launch than
       eager, if that is at least a tenth cheaper or faster.
     - `by_launch`: the answers in each launch.
+    - `better_memory`: like `better_launch`, of a decoder with FSDP or, if no checkpointing was asked for,
+      selective checkpointing; only choices that are as sure to keep the limits.
     - `offer`: a choice in another execution mode that keeps the limits, if no choice does.
     - `nearest`: of all choices, in these execution modes too, the nearest to the limits that none keeps.
     """
@@ -74,6 +75,7 @@ class Costs(Limited):
     precision: str | None = None
     better_launch: Mapping[str, Choice] = field(default_factory=dict)
     by_launch: Mapping[str, Costs] = field(default_factory=dict, repr=False)
+    better_memory: Mapping[str, Choice] = field(default_factory=dict)
     offer: Choice | None = None
     nearest: Choice | None = None
     sure: bool = False
@@ -397,7 +399,7 @@ def choices_of(costs: Iterable[Cost | None]) -> list[Choice]:
 
 
 def with_modes(costs: Costs) -> Costs:
-    """Ask each device again to add `better_launch`, `by_launch` and `offer`."""
+    """Ask each device again to add `better_launch`, `by_launch`, `better_memory` and `offer`."""
 
     def all_asked(**changed: Any) -> Costs | None:
         eager = (cost.again for cost in costs.answers if cost.launch == EAGER and cost.again)
@@ -405,20 +407,24 @@ def with_modes(costs: Costs) -> Costs:
         return joined(found, {}, costs.precision) if found else None
 
     every = choices_of(costs.answers)
-    each = {launch: all_asked(launch=launch) for launch in (COMPILED, GRAPH) if every}
+    buys_data = any(o.data_within_limits for cost in costs.answers for o in cost.options)
+    launches = (COMPILED, GRAPH) if every or buys_data else ()
+    each = {launch: all_asked(launch=launch) for launch in launches}
     by_launch: dict[str, Costs] = {launch: found for launch, found in each.items() if found}
-    better_launch = dict[str, Choice]()
-    for aim in (CHEAPEST, FASTEST) if every else ():
-        # If no choice keeps the limits, one in another launch may.
-        least = getattr(costs, aim.field) or min(every, key=aim.value)
-        bests = (getattr(found, aim.field) for found in by_launch.values())
-        if one := clearly_least(bests, aim.value, aim.value(least)):
-            better_launch[aim.field] = one
+    better_launch = clearly_better(costs, by_launch.values())
     other = {"channels_last": True} if costs.precision else {"precision": BEST}
     others = [all_asked(**other)] if costs.missed and costs.precision != BEST else []
     others += by_launch.values()
-    if costs.missed and costs.answers[0].sequence_length and costs.answers[0].sharding == NONE:
-        others.insert(0, all_asked(sharding=FSDP))
+    first = costs.answers[0]
+    is_whole = bool(every and first.sequence_length and first.sharding == NONE)
+    sharded = [all_asked(sharding=FSDP)] if is_whole else []
+    if costs.missed:
+        others = [*sharded, *others]
+    elif is_whole:
+        is_free = first.again is not None and first.again.asked.checkpointing is None
+        checkpointed = [all_asked(checkpointing="selective")] if is_free else []
+        better = clearly_better(costs, filter(None, [*sharded, *checkpointed]), as_sure=True)
+        costs = replace(costs, better_memory=better)
     keeping = (found for found in others if found and not found.missed)
     kept = (one for found in keeping if (one := found.cheapest or found.fastest))
     offer = next(kept, None) if costs.missed else None

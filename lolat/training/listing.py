@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lolat.device.fastest import clearly_least
 from lolat.device.limits import VERDICTS
 from lolat.training.best import Worth, verdict_on
 from lolat.training.choice import Choice
@@ -134,3 +135,22 @@ def larger_update(best: Choice, rows: Sequence[CostRow]) -> Choice | None:
     least = min(larger, key=lambda one: one.dollars or math.inf, default=best)
     saved = 1.0 - (least.dollars or math.inf) / (best.dollars or math.inf)
     return least if saved >= NOTICED else None
+
+
+def most_row(rows: Sequence[CostRow]) -> CostRow | None:
+    """The row with the most data within the limits; None if the limits do not decide the amount of data."""
+    amounts = [row for row in rows if row.option.data_within_limits]
+    return max(amounts, key=lambda row: row.option.data_within_limits or 0, default=None)
+
+
+def more_data(costs: Costs) -> CostRow | None:
+    """The row with the most data in another launch, if that is clearly more (see `clearly_least`); else
+    None.
+    """
+
+    def share(row: CostRow) -> float:
+        return 1.0 / (row.option.data_within_limits or math.inf)
+
+    best = most_row(ranked(costs))
+    others = (most_row(ranked(one)) for one in costs.by_launch.values())
+    return clearly_least(others, share, share(best)) if best else None

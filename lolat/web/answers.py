@@ -291,7 +291,8 @@ def _as_listed(form: Form, costs: Costs) -> Costs:
     others: dict[str, Any] = {
         name: (of := getattr(costs, name)) and named(of) for name in ("offer", "nearest")
     }
-    others["better_launch"] = {name: named(choice) for name, choice in costs.better_launch.items()}
+    for name in ("better_launch", "better_memory"):
+        others[name] = {aim: named(choice) for aim, choice in getattr(costs, name).items()}
     others["by_launch"] = {way: joined_of(one) for way, one in costs.by_launch.items()}
     return replace(joined_of(costs), **others)
 

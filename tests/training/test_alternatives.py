@@ -9,6 +9,7 @@ import pytest
 import lolat as package
 from lolat.report.cost import cost_lines, costs_lines
 from lolat.report.tables import lines_of
+from lolat.units import dollars, percent
 from tests.training.several import network
 
 LLAMA = {"sequence_length": 4096, "tune": "lora:16", "checkpointing": "full"}
@@ -42,3 +43,27 @@ def test_a_list_and_a_global_batch_tell_the_better_ways_of_one_question(way: str
     for name, form in forms.items():
         lines = lines_of(costs_lines(model.cost(of, **{**asked, **form})))
         assert told(lines) == alone, name
+
+
+@pytest.mark.parametrize("more", [{}, {"max_dollars": 12.0}])
+def test_a_decoder_that_costs_less_sharded_says_so(more: dict[str, Any]) -> None:
+    """By the same question with FSDP; its own answer, and one that is asked as sharded, say nothing."""
+    ask = {"sequence_length": 2048, "tokens": 1e8, "on": "b200,h100"} | more
+    ask |= {"global_batch_size": 256, "replicas": (1, 8)}
+    found = package.compare("llama-3.1-8b", "auto", **ask)
+    sharded = package.compare("llama-3.1-8b", "auto", **ask, sharding="fsdp")
+    assert sharded.cheapest is not None
+    assert sharded.cheapest.sharding == "fsdp"
+    assert not sharded.better_memory
+    lines = [*lines_of(costs_lines(found))]
+    told = [line for line in lines if line.startswith("  with --sharding fsdp: ")]
+    if found.cheapest is None:
+        assert (told, found.better_memory, found.offer) == ([], {}, sharded.cheapest)
+        return
+    saved = 1.0 - (sharded.cheapest.dollars or 0.0) / (found.cheapest.dollars or 0.0)
+    assert saved > 0.1
+    assert found.better_memory["cheapest"] == sharded.cheapest
+    assert lines[2] == told[0]
+    assert told[0].endswith(
+        f" {dollars(sharded.cheapest.dollars or 0.0)}, {percent(saved)} cheaper"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,17 @@ import lolat as package
 from lolat.errors import AnswerIsNo, InputError
 from lolat.hardware.card_names import short_name
 from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
+from lolat.report.cost_bests import nearly_words
 from lolat.report.cost_table import limits_words
 from lolat.report.tables import lines_of
+from lolat.training.best import FASTEST
 from lolat.training.choice import Choice, choice_words
 from lolat.training.compare import joined
+from lolat.training.cost import CostRow
 from lolat.training.listing import best_row
 from lolat.training.prediction import check_limits
-from lolat.units import dollars, duration
+from lolat.training.run import TrainingLimits
+from lolat.units import dollars, duration, quantity
 from tests.cli.commands import Command
 from tests.training.several import GPUS, asked, compared, listed, network
 
@@ -434,3 +439,41 @@ def test_a_refusal_is_said_once(lolat: Command, on: list[str], replicas: str) ->
     assert said
     assert lines[0].startswith("Nothing is within 0.1 h: ")
     assert not any(said[1] in line or line.startswith(("Fastest", ":")) for line in lines[1:])
+
+
+def test_the_most_data_within_a_limit_names_the_row_and_its_launch(lolat: Command) -> None:
+    """By the answers in each launch: the most samples of all rows, not a faster row with fewer."""
+    ask = "cost", "--on", "rtx-5090,b200", "timm:resnet50", "--max-dollars", 100
+    lines = lolat.done(*ask).out.splitlines()
+
+    def most(*launch: str) -> tuple[int, str, int]:
+        found = lolat.answer(*ask, *launch)["answers"]
+        each = [
+            (o["data_within_limits"], c["device"], o["devices"])
+            for c in found
+            for o in c["options"]
+        ]
+        return max(each)
+
+    eager = most()
+    samples, device, devices = max(most("--launch", launch) for launch in ("compiled", "graph"))
+    assert samples > eager[0] / 0.9
+    assert lines[0].startswith(f"Most within $100: {eager[2]} x {eager[1]}, {quantity(eager[0])} ")
+    said = rf"  with --launch \w+: {devices} x {device}, {re.escape(quantity(samples))} samples .+"
+    assert re.fullmatch(said, lines[1])
+    assert "times as long" not in " ".join(lines)
+
+
+def test_a_likely_row_that_is_hardly_faster_is_not_told() -> None:
+    """By hand: within the limit 100 s are sure; 95 s are likely and 5 % less, 85 s 15 %."""
+    found = package.load("a100-fp32").cost(network(), 64, 10**6, replicas=(1, 2), price_per_hour=1)
+    one, two = found.options
+    sure = replace(
+        one, total_s=100.0, interval_s=(90.0, 110.0), dollars=5.0, dollars_interval=(4, 6)
+    )
+    limits = TrainingLimits(max_dollars=10.0)
+    for seconds, is_told in ((95.0, False), (85.0, True)):
+        likely = replace(two, total_s=seconds, dollars=8.0, dollars_interval=(6.0, 11.0))
+        rows = [CostRow(found, sure), CostRow(found, likely)]
+        words = nearly_words(rows[0], rows, limits, FASTEST, lambda row: f"{row.option.devices}")
+        assert words == "faster, but only likely within $10: 2" * is_told
