@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -215,11 +215,16 @@ def topic(remark: str) -> str:
     return remark.topic if isinstance(remark, Remark) else remark
 
 
+def wording(remark: str) -> Hashable:
+    """The words of a remark without numbers; a plain text is its own."""
+    return remark.key if isinstance(remark, Remark) else remark
+
+
 def in_one(remarks: Iterable[str]) -> list[str]:
     """Merge remarks that differ only in their numbers into one with ranges: "0.91 to 0.94 times"."""
     each: dict[Any, list[Any]] = {}
     for remark in remarks:
-        each.setdefault(remark.key if isinstance(remark, Remark) else remark, []).append(remark)
+        each.setdefault(wording(remark), []).append(remark)
     return [_ranged(alike) if len({*alike}) > 1 else alike[0] for alike in each.values()]
 
 

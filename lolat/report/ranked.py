@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lolat.device.intervals import chance_of_less, ratio_half_width
 from lolat.device.ranking import by_assumed_host, compared, errors_of, hosts_decide
-from lolat.io.results import in_one, topic
+from lolat.io.results import in_one, topic, wording
 from lolat.parameters import COVERAGE
 from lolat.units import by_text, percent, plain, plural
 
@@ -231,10 +231,13 @@ def grouped_notes(
             notes.setdefault(topic(remark), {}).setdefault(name, []).append(remark)
     names, lines = {name for name, *_ in answers}, []
     for each in notes.values():
-        whose = "" if len(each) == len(names) else f" ({few([*each])})"
         alike = in_one(note for of_one in each.values() for note in of_one)
-        of_first = f" (the figures of {next(iter(each))})" if len(alike) > 1 else ""
-        lines.append(f"note{whose}: {plain(alike[0])}{of_first}")
+        first = wording(next(iter(each.values()))[0])
+        told = [name for name, of_one in each.items() if first in map(wording, of_one)]
+        whose = "" if len(told) == len(names) else f" ({few(told)})"
+        others = few([name for name in each if name not in told]) or "the others"
+        differ = f" (other words for {others}: --json)" if len(alike) > 1 else ""
+        lines.append(f"note{whose}: {plain(alike[0])}{differ}")
     taken = sum(not first_told.isdisjoint(each) for each in notes.values())
     if len(lines) <= max(most, taken):
         yield from lines
@@ -251,8 +254,14 @@ def grouped_notes(
     else:
         yield lines[0]
     kinds = sorted([*notes][taken or 1 :], key=lambda kind: -len(notes[kind]))
-    heads = dict.fromkeys(re.split("[:;(]|, so ", plain(kind))[0].strip() for kind in kinds)
-    among = few([*heads], MOST_KINDS, "; ", "other kinds")
+    heads: dict[str, dict[str, None]] = {}
+    for kind in kinds:
+        head = re.split("[:;(]|, so ", plain(kind))[0].strip()
+        heads.setdefault(head, {}).update(dict.fromkeys(notes[kind]))
+    whose_kind = (
+        head if len(of) == len(names) else f"{few([*of])}: {head}" for head, of in heads.items()
+    )
+    among = few([*whose_kind], MOST_KINDS, "; ", "other kinds")
     number = plural(len(kinds), "more note")
     yield f"{number} ({among}): --json has them, or ask about one network on one device"
 

@@ -131,7 +131,8 @@ def test_notes_that_differ_in_their_figures_are_one() -> None:
     ]
     other = Remark("larger than any block", "no block")
     assert noted((larger[0],), (other,)) == [
-        "note: larger than any block: 3 blocks (the figures of keras:n0 on my models/cpu.json)"
+        "note (keras:n0 on my models/cpu.json): larger than any block: 3 blocks "
+        "(other words for keras:n1 on my models/cpu.json: --json)"
     ]
     other = Remark("no interval", "3 blocks")
     assert len(noted((larger[0],), (other,), ("larger than any block: all",))) == 3
@@ -142,7 +143,8 @@ def test_many_notes_are_two_lines() -> None:
     lines = noted(("a", "b"), ("c",), ("d",))
     assert len(lines) == 2
     assert lines[0] == "note (keras:n0 on my models/cpu.json): a"
-    assert lines[1].startswith("3 more notes (b; c; d): --json")
+    x, y, z = (f"keras:n{n} on my models/cpu.json" for n in range(3))
+    assert lines[1].startswith(f"3 more notes ({x}: b; {y}: c; {z}: d): --json")
 
 
 def test_the_least_sure_answer_has_the_widest_interval() -> None:
@@ -159,7 +161,7 @@ def test_the_notes_of_chosen_answers_come_first_and_are_all_told() -> None:
     told = [("x", ("a", "b"), (1.0, 2.0)), ("y", ("c", "d"), (1.0, 4.0)), ("z", (), (9.0, 9.0))]
     lines = [*grouped_notes(told, 3, {"x"})]
     assert lines[:2] == ["note (x): a", "note (x): b"]
-    assert lines[2].startswith("2 more notes (c; d)")
+    assert lines[2].startswith("2 more notes (y: c; y: d)")
     assert [*grouped_notes(told, 4, {"x"})][2:] == ["note (y): c", "note (y): d"]
     assert [*grouped_notes(told, 3, {"z"})] == [*grouped_notes(told, 3)]
 
@@ -604,9 +606,10 @@ def test_rows_of_one_device_with_equal_times_are_printed() -> None:
 
 def test_titles_of_hidden_notes_are_not_cut_in_brackets() -> None:
     whole = "kinds that were hardly timed, of which (two: a) are, so they are like others"
+    x = "keras:n0 on my models/cpu.json"
     lines = noted(("a", whole, "larger, or of other proportions", "c"), ("d",))
     assert (
-        "(kinds that were hardly timed, of which; larger, or of other proportions; c and"
+        f"({x}: kinds that were hardly timed, of which; {x}: larger, or of other proportions; {x}: c and"
         in lines[1]
     )
 
