@@ -168,8 +168,10 @@ def search(
         )  # fmt: skip
     common.answer(result, front_lines(result))
     if output is not None:
+        earlier = output.read_bytes() if output.is_file() else b""
         write_csv(output, result.rows())
-        common.say(f"written: {output}")
+        is_other = earlier and earlier != output.read_bytes()
+        common.say(f"written: {output}{', in place of another front' if is_other else ''}")
     if accuracy is not None:
         common.say(f"scores kept in {accuracy}: the same command reuses them")
 

@@ -33,6 +33,7 @@ class Archive:
     def __init__(self, limits: Sequence[Limit], objective: Objective, sign: float) -> None:
         self.limits, self.objective, self.sign = limits, objective, sign
         self.estimator = limits[0].estimator
+        objective.question = "; ".join(limit.question for limit in limits) + "; lowest" * (sign < 0)
         self.rows: list[np.ndarray] = []
         self.latencies: list[float] = []
         self.scores: list[float] = []
@@ -66,10 +67,16 @@ class Archive:
         """The candidates with a known score that keep every limit, in the order of their scoring."""
         return self.within(self.objective.space.parse(list(self.objective.known)))
 
-    def announce(self, total: int) -> None:
+    def others(self) -> int:
+        """Number of known candidates that earlier searches with another limit or device scored."""
+        asked, arch = self.objective.asked, self.objective.space.arch
+        known = self.known() if asked else ()
+        return sum(asked[arch(row)] != self.objective.question for row in known)
+
+    def announce(self, total: int, others: int) -> None:
         """Show how many of `total` candidates a function has yet to score."""
         if self.objective.rows is None:
-            self.objective.announce(total, len(self.known()))
+            self.objective.announce(total, len(self.known()), others)
 
     def improving(self) -> bool:
         """True if the best score is among the last tenth of scores."""

@@ -14,6 +14,7 @@ import numpy as np
 from lolat.device.device import Device
 from lolat.device.limits import end_ms
 from lolat.device.question import several
+from lolat.device.summary import mode_words
 from lolat.errors import AnswerIsNo, InputError, arg, argument_code
 from lolat.io.progress import Progress
 from lolat.nas.estimators import LatencyEstimator, fastest
@@ -78,6 +79,12 @@ class Limit:
     def share(self, answer: Answer) -> float:
         """Time of a whole network / limit; 0 without a limit."""
         return end_ms(answer, self.sure) / self.max_ms
+
+    @property
+    def question(self) -> str:
+        """The limit, the device and its execution mode as text."""
+        sure = f" with {100 * (self.coverage or COVERAGE):g} %" if self.sure else ""
+        return f"{self.max_ms:g} ms{sure} on {self.device}, {mode_words(self.model.file)}"
 
     @property
     def device(self) -> str:

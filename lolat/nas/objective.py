@@ -33,9 +33,10 @@ CANDIDATE_ARGUMENTS = ("arch", "candidate", "choices")
 SYNCED_EVERY_S = 1.0
 REMEDY = "give another file as {}, or remove this one"
 """The remedy for a file whose scores are of another objective or space."""
-SCORE_COLUMNS = ("arch", "score", "objective", "choices", "code", "files")
+SCORE_COLUMNS = ("arch", "score", "objective", "choices", "code", "files", "question")
 """Columns of a file of scores. `objective`: the function's name; `choices`: the space's `fingerprint`;
-`code`: the function's `code_of`; `files`: `Stamps`, as JSON, of files read since the previous row."""
+`code`: the function's `code_of`; `files`: `Stamps`, as JSON, of files read since the previous row;
+`question`: the limits and devices of the search."""
 
 _reads = Watch()
 """Records the files that the objective reads, also for earlier scores."""
@@ -46,7 +47,8 @@ class Objective:
 
     `given`: a CSV table, a function, or its name; `path`: a file that stores the function's scores. `rows`:
     (n, positions) integers of a table's networks, None for a function; `known`: candidate's text -> score
-    so far. InputError for a wrong table, with the line, and for an unknown function.
+    so far; `asked`: candidate's text -> question of the earlier search that scored it; `question`: the
+    search's own. InputError for a wrong table, with the line, and for an unknown function.
     """
 
     def __init__(
@@ -59,6 +61,8 @@ class Objective:
         self.space, self.path, self.progress = space, path, progress or Progress()
         self.rows: np.ndarray | None = None
         self.known: dict[str, float] = {}
+        self.asked: dict[str, str] = {}
+        self.question = ""
         self._synced, self._stamps = 0.0, Stamps()
         _reads.stamps.clear()
         given = os.fspath(given) if isinstance(given, os.PathLike) else given
@@ -93,7 +97,8 @@ class Objective:
         self.space.prepare(self.progress)  # may build networks for minutes
         for row in table:
             self._refuse_other_space(row)
-        self._take(table)
+        asked = table.cells("question")
+        self.asked = dict(zip(map(self.space.arch, self._take(table)), asked, strict=True))
 
     def _take(self, table: Table) -> np.ndarray:
         """Read the scores of a table; return (n, positions) integers of its networks."""
@@ -134,12 +139,19 @@ class Objective:
                 + REMEDY.format(arg("accuracy"))
             )
 
-    def announce(self, total: int, known: int) -> None:
-        """Show that the function scores `total` candidates, except `known` ones that the file has."""
+    def announce(self, total: int, known: int, others: int = 0) -> None:
+        """Show that the function scores `total` candidates, except `known` ones that the file has.
+
+        `others`: the number of `known` ones beyond the asked number, by searches for other questions.
+        """
         left = max(total - known, 0)
         if known:
             unsure = f": remove it if {self._name} has changed since" if self._is_unsure else ""
-            said = f"{self.path} has {plural(known, 'score')} already, {left:,} to go{unsure}"
+            beside = (
+                f"; {others:,} by searches with another limit or device are reused, not counted"
+            )
+            said = f"{self.path} has {plural(known, 'score')} already{beside * bool(others)}"
+            said += f"{';' if others else ','} {left:,} to go{unsure}"
             self.progress.note(said)
         if left:
             self.progress.start("scoring", total, known)
@@ -159,6 +171,10 @@ class Objective:
         if self.path is not None and self.known:
             where = shown_path(self.path)
             expected += f"; the scores so far are in {where}, and the same search goes on from them"
+            if self._code:
+                expected += (
+                    "; after a change of the source empty its column code, if they are right"
+                )
         with _reads.during() as stamps, user_code(f"the objective of {arch} ({chosen})", expected):
             values: dict[str, Any] = {"arch": arch, "candidate": tuple(row.tolist())}
             values["choices"] = self.space.values(row)
@@ -172,7 +188,7 @@ class Objective:
             read = {f: found for f, found in stamps.items() if found != self._stamps.get(f)}
             self._stamps |= read
             by = [self._name, self.space.fingerprint, self._code, json.dumps(read) if read else ""]
-            _append(self.path, [arch, repr(score), *by])
+            _append(self.path, [arch, repr(score), *by, self.question])
             if time.monotonic() - self._synced >= SYNCED_EVERY_S:
                 self._sync()
         return score

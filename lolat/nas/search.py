@@ -85,7 +85,8 @@ def search(
     if scores.rows is not None:
         _refuse_beside_table(objective, accuracy=accuracy, candidates=candidates, seed=seed)
     limits = limits_of(of_space, models, asked, predictor, sure, coverage, progress)
-    most = candidates or CANDIDATES
+    archive = Archive(limits, scores, -1.0 if lower_is_better else 1.0)
+    most = (candidates or CANDIDATES) + (elsewhere := archive.others())
     rows, method, every = _first_candidates(limits, most, scores.rows)
     first, *others = map(_other_device, limits)
     result = SearchResult(
@@ -97,8 +98,8 @@ def search(
         near = rows[[int(np.argmin(largest_share(limits, rows)))]]
         table = None if scores.rows is None else objective
         raise _none_keeps_all(result, limits, [limit.answers(near)[0] for limit in limits], table)
-    archive = Archive(limits, scores, -1.0 if lower_is_better else 1.0)
-    archive.announce(most if method == EVOLUTIONARY else len(able))
+    is_counted = method == EVOLUTIONARY
+    archive.announce(most if is_counted else len(able), elsewhere * is_counted)
     with scores:
         archive.add(able) if method == EXHAUSTIVE else evolve(archive, able[0], most, seed or 0)
     return _with_front(result, archive)

@@ -170,6 +170,27 @@ def test_what_is_left_to_score_is_told(tmp_path: Path) -> None:
     ]
 
 
+def test_scores_of_another_question_are_reused_but_not_counted(tmp_path: Path) -> None:
+    """Each question calls the function for its own candidates, none twice; back at one, no call is made."""
+    path, recorder = tmp_path / "s.csv", Recorder()
+    times = nas.estimator(CELLS, MODEL).latency(CELLS.decode(range(CELLS.size)))
+    short, long = map(float, np.quantile(times, (0.2, 0.9)))
+
+    def more(**question: Any) -> tuple[int, list[str]]:
+        before, shown = len(recorder.rows), Notes()
+        search(CELLS, MODEL, recorder, accuracy=path, candidates=20, progress=shown, **question)
+        return len(recorder.rows) - before, [n for n in shown.notes if "already" in n]
+
+    assert more(max_ms=short) == (20, [])
+    beside = "20 by searches with another limit or device are reused, not counted"
+    said = f"{path} has 20 scores already; {beside}; 20 to go"
+    found, (note,) = more(max_ms=long)
+    assert (found, note.split(": ")[0]) == (20, said)
+    assert more(max_ms=long)[0] == more(max_ms=short)[0] == 0
+    assert more(max_ms=long, lower_is_better=True)[0] == more(max_ms=long, batch_size=2)[0] == 20
+    assert len({*recorder.rows}) == len(recorder.rows)
+
+
 def without_some(candidate: tuple[int, ...]) -> float:
     return math.nan if candidate[0] else score(candidate)
 
@@ -196,6 +217,7 @@ def test_a_failed_score_names_its_choices_and_where_the_others_are(tmp_path: Pat
     chosen = ", ".join(f"{name}={value}" for name, value in calls[-1].items())
     assert f"({chosen}) failed: RuntimeError: out of memory" in str(info.value)
     assert f"the scores so far are in {path}" in str(info.value)
+    assert "after a change of the source empty its column code" in str(info.value)
 
 
 def test_scores_by_another_function_are_refused(tmp_path: Path) -> None:
@@ -267,7 +289,10 @@ def test_scores_by_the_function_as_it_was_are_refused(
         assert path.read_text() == kept
     lines = [line.split(",")[:4] for line in kept.splitlines()]
     path.write_text(
-        "".join(f"{','.join(line)},{',' if n else 'code,files'}\n" for n, line in enumerate(lines))
+        "".join(
+            f"{','.join(line)},{',,' if n else 'code,files,question'}\n"
+            for n, line in enumerate(lines)
+        )
     )
     more["progress"] = shown = Notes()
     assert best(rewritten(rated=rated)) == 2 * total  # the user's word that they are right

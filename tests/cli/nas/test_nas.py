@@ -212,6 +212,10 @@ def test_a_search(lolat: Command, model: Path, here: Path) -> None:
     answer = json.loads(again.out)
     assert (answer["method"], answer["max_ms"], answer["scored"]) == ("exhaustive", 500.0, 9)
     assert "front.scores.csv has 9 scores already, 0 to go" in again.err
+    assert "in place of another front" not in again.err
+    larger = lolat.done(*ask, "--output", "front.csv", "--batch-size", 2)
+    assert "written: front.csv, in place of another front" in larger.err
+    lolat.done(*ask, "--output", "front.csv")
     assert "kernel=5 width=32" in found.out
     for row, candidate in zip(rows(here / "front.csv"), answer["front"], strict=True):
         assert row.items() >= {k: str(v) for k, v in candidate["choices"].items()}.items()
