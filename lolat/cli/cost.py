@@ -64,7 +64,7 @@ def cost(
     from lolat.api.asking import train_on
     from lolat.api.profile_names import ALL
     from lolat.llm.names import is_decoder
-    from lolat.report.cost import cost_lines
+    from lolat.report.cost import cost_lines, misfit_words
     from lolat.training.alternatives import offered
     from lolat.training.cost import no_room
 
@@ -95,9 +95,7 @@ def cost(
     say_profile(model, loaded)
     common.warn(answer.warnings)
     if answer.fits is False:
-        common.answer(
-            answer, ["It does not fit (the last line has why)", *[*cost_lines(answer)][1:]]
-        )
+        common.answer(answer, [misfit_words(answer), *[*cost_lines(answer)][1:]])
         raise AnswerIsNo(no_room(answer), code="no-room")
     common.answer(answer, cost_lines(answer))
     check_limits(answer, offered(answer))

@@ -17,6 +17,7 @@ _ON = (
     "MODEL (an argument: one device)",
     "GPU (an argument, as in `lolat llm a100,h100 NETWORK` or `lolat prices h100`)",
 )
+_STEPS = ("--samples (steps x samples of an update)",)
 _LATENCY = ("--max-ms", "--max-latency-ms")
 _NO_PRICE_LIMIT = "no limit of the price: the answer is the cheapest that keeps the other limits"
 MEANT: dict[str, tuple[str, ...]] = {
@@ -33,7 +34,10 @@ MEANT: dict[str, tuple[str, ...]] = {
     "image-size": ("--input-size",), "img-size": ("--input-size",), "resolution": ("--input-size",),
     "shape": ("--input-size",), "input-shape": ("--input-size",),
     "zero": ("--sharding zero1, zero2 or fsdp",), "fsdp": ("--sharding fsdp",),
-    "lora": ("--tune lora:RANK",), "seq-len": ("--sequence-length", "--input-tokens"),
+    "lora": ("--tune lora:RANK",), "lora-rank": ("--tune lora:RANK",), "lora-r": ("--tune lora:RANK",),
+    "steps": _STEPS, "max-steps": _STEPS, "num-steps": _STEPS, "iterations": _STEPS,
+    "max-cost": ("--max-dollars",), "max-usd": ("--max-dollars",), "max-time": ("--max-hours", "--max-ms"),
+    "seq-len": ("--sequence-length", "--input-tokens"),
     "max-length": ("--sequence-length",),
     "gradient-accumulation": ("--accumulate",), "gradient-accumulation-steps": ("--accumulate",),
     "gradient-checkpointing": ("--checkpointing full",), "budget": ("--max-dollars", "--max-ms"),

@@ -32,11 +32,11 @@ from lolat.report.ranked import (
     levels_words,
 )
 from lolat.report.tables import Part, ReportTable
-from lolat.training.alternatives import faster, nearly, offered, without_checkpointing
+from lolat.training.alternatives import faster, nearly, offered, remedy, without_checkpointing
 from lolat.training.choice import Choice
 from lolat.training.command import command_of
 from lolat.training.compare import Costs
-from lolat.training.cost import Cost, CostRow, close_words, no_room
+from lolat.training.cost import Cost, CostRow, close_words, no_room, would_words
 from lolat.training.listing import (
     Listing,
     best_row,
@@ -75,6 +75,14 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
     if table.rows:
         yield from ("", table, "")
     yield from (*rented_line(table.rows), *after)
+
+
+def misfit_words(cost: Cost) -> str:
+    """A sentence that an iteration does not fit, with its memory, remedies, and the cost of the first."""
+    needed, room, least = cost.memory_bytes, cost.available_bytes or 0, remedy(cost)
+    words = f"It does not fit on {cost.named(cost.best)}: {byte_size(needed)} of {byte_size(room)}"
+    of_first = least.words if least else ""
+    return f"{words}{close_words(needed, room)}{would_words(cost.would_fit, '', of_first)}"
 
 
 def _is_limited(answer: Cost | Costs) -> bool:

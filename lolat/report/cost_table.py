@@ -337,14 +337,15 @@ def alike_words(aim: Aim, best: CostRow, rivals: Sequence[CostRow]) -> str:
 def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
     """Lines on devices with too little memory; devices with the same remedy share a line.
 
-    The memory is that of the largest number of devices, because fewer devices lack memory too.
-    Checkpointing that was already asked for is not named as a remedy.
+    The memory and the remedy are those of the largest number of devices, because fewer devices lack memory
+    too; numbers that need more are told apart. Checkpointing that was already asked for is not named as a
+    remedy.
     """
     asked = {f"--checkpointing {cost.checkpointing}" for cost in costs}
     several = len(asked) > 1
     each, alike = (
         dict[tuple[str, str], list[CostRow]](),
-        dict[tuple[str, tuple[str, ...]], dict[tuple[str, str], list[str]]](),
+        dict[tuple[str, tuple[str, ...], str], dict[tuple[str, str], list[str]]](),
     )
     for cost in (c for c in costs if c.fits is False):
         is_told = several or cost.checkpointing not in (None, "none")
@@ -352,17 +353,28 @@ def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
         each.setdefault(key, []).extend(cost.option_rows)
     for (again, _), rows in each.items():
         cost, _ = max(rows, key=lambda row: row.option.devices)
-        numbers = sorted({row.option.devices for row in rows})
+        needs = {
+            o.devices: byte_size(o.memory_bytes or c.memory_bytes)
+            for c, o in sorted(rows, key=_number)
+        }
         room, most = cost.available_bytes or 0, cost.largest_batch
-        words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"
+        needed = byte_size(cost.memory_bytes)
+        numbers = [str(k) for k, size in needs.items() if size == needed]
+        apart = "".join(f"; {k} x: {size}" for k, size in needs.items() if size != needed)
+        words = f"{needed} of {byte_size(room)}"
         words += f", batch {most:,} fits" if most else ""
-        words += close_words(cost.memory_bytes, room)
+        words += close_words(cost.memory_bytes, room) + apart
         options = tuple(w for w in cost.would_fit if not (several and any(a in w for a in asked)))
-        sized = ", ".join(map(str, numbers)), f"batch {cost.batch_size:,} ({words})"
-        alike.setdefault((again, options), {}).setdefault(sized, []).append(cost.card)
-    for (again, options), devices in alike.items():
+        sized = ", ".join(numbers), f"batch {cost.batch_size:,} ({words})"
+        on = f" on {numbers[-1]}" if apart else ""
+        alike.setdefault((again, options, on), {}).setdefault(sized, []).append(cost.card)
+    for (again, options, on), devices in alike.items():
         each_words = (f"{k} x {', '.join(names)} {size}" for (k, size), names in devices.items())
-        yield f"DOES NOT FIT{again}: {', '.join(each_words)}{would_words(options)}"
+        yield f"DOES NOT FIT{again}: {', '.join(each_words)}{would_words(options, on)}"
+
+
+def _number(row: CostRow) -> int:
+    return row.option.devices
 
 
 def recomputed_words(cost: Cost) -> str:

@@ -254,12 +254,16 @@ MOST_OPTIONS = 3  # shown to people
 PURE_BF16 = "--precision bf16"
 
 
-def would_words(options: Sequence[str]) -> str:
-    """A clause on the first few command-line options with which an iteration fits; "" without options."""
+def would_words(options: Sequence[str], on: str = "", cost_of_first: str = "") -> str:
+    """A clause on the first few command-line options with which an iteration fits; "" without options.
+
+    `on`: words on the devices that it fits; `cost_of_first`: time and price with the first option.
+    """
     more = ", among others" if len(options) > MOST_OPTIONS else ""
     said = {PURE_BF16: f"{PURE_BF16} (weights and states in 2 bytes too, which changes training)"}
-    words = ", or ".join(said.get(option, option) for option in options[:MOST_OPTIONS])
-    return f"; it fits with {words}{more}" if options else ""
+    each = [said.get(option, option) for option in options[:MOST_OPTIONS]]
+    each[:1] = [f"{first} ({cost_of_first})" if cost_of_first else first for first in each[:1]]
+    return f"; it fits{on} with {', or '.join(each)}{more}" if options else ""
 
 
 # ---- The answer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from lolat.training.best import smallest_update
 from lolat.training.choice import Choice
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
+from lolat.units import byte_size
 from tests.training.several import network
 
 
@@ -185,7 +187,20 @@ def test_a_global_batch_without_room_is_told_once_in_its_smallest_split() -> Non
     assert shared.answers[-1].memory_bytes == four.memory_bytes
     (told,) = (line for line in lines_of(costs_lines(shared)) if line.startswith("DOES NOT FIT"))
     sizes = f"{four.memory_bytes / 2**30:.1f} GiB of {(four.available_bytes or 0) / 2**30:.1f} GiB"
-    assert told.startswith(f"DOES NOT FIT: 1, 2, 4 x a10 batch 1 ({sizes}); it fits with --")
+    one, two = (byte_size(c.memory_bytes) for c in shared.answers[:2])  # more is divided among four
+    said = f"DOES NOT FIT: 4 x a10 batch 1 ({sizes}; 1 x: {one}; 2 x: {two}); it fits on 4 with --"
+    assert told.startswith(said)
+    first = re.search(r" with (--[^,]+?)(, or |$)", told)
+    assert first
+    found = package.load("a10").cost("llama-3.1-8b", 1, **asked | question(first[1]))
+    assert found.fits
+
+
+def question(options: str) -> dict[str, Any]:
+    """The arguments of options of the command line; four devices unless they say another number."""
+    words = iter(options.split())
+    given = {word[2:].replace("-", "_"): next(words) for word in words}
+    return {"replicas": 4} | {k: int(v) if v.isdigit() else v for k, v in given.items()}
 
 
 def test_devices_without_room_say_without_which_checkpointing() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import lolat as package
-from lolat.units import digits, milliseconds
+from lolat.units import byte_size, digits, dollars, duration, milliseconds
 from tests.cli.commands import Command, one_line
 from tests.training.several import PRICES, listed, network
 
@@ -111,6 +111,14 @@ def test_what_does_not_fit_ends_with_3(lolat: Command, net: str) -> None:
     assert (done.code, "s an iteration" in done.out) == (3, True)
     assert "DOES NOT FIT" in done.err
     answer = json.loads(lolat(*ask, "--json").out)
+    held = byte_size(answer["memory_bytes"]), byte_size(answer["available_bytes"])
+    said = f"It does not fit on 1 x p4: {held[0]} of {held[1]}; it fits with {answer['would_fit'][0]} ("
+    time, *price = re.match(re.escape(said) + r"1 x p4, (.+?)(?:, (\$.+))?\)", done.out).groups()
+    smaller = answer["would_fit"][0].split()[1::2]
+    ask_smaller = *ask[:4], smaller[0], "--accumulate", smaller[1], *ask[5:]
+    (option,) = json.loads(lolat(*ask_smaller, "--json").out)["options"]
+    told = option["dollars"] and dollars(option["dollars"])
+    assert (time, *price) == (duration(option["total_s"]), told)
     found = answer["fits"], answer["cheapest"], answer["options"][0]["dollars"]
     assert found == (False, None, None)
     assert answer["would_fit"][0] in done.err
