@@ -424,9 +424,10 @@ class ServingAnswer(Result):
     (another checkpoint) that keep the limits and cost at least a tenth less than the best row of their
     rate: the best of each type, the cheapest first; `surer_other_dtypes`: the same for rows that surely
     keep the limits, compared with `surer`; `surer_at_price`: rows that cost as much as the best row of
-    their rate, or up to a tenth less, and keep the limits more surely. `price_list`: the name of the price
-    list, with its assumptions. `needs`: the GPUs that hold a language model that does not fit, in words.
-    `largest_machine`: the most GPUs of one machine in `prices`.
+    their rate, or up to a tenth less, and keep the limits more surely. `fuller`: a row with cheaper tokens
+    than the best row, for as many requests as fit on GPUs that hold fewer than were asked for.
+    `price_list`: the name of the price list, with its assumptions. `needs`: the GPUs that hold a language
+    model that does not fit, in words. `largest_machine`: the most GPUs of one machine in `prices`.
     """
 
     model: str
@@ -446,6 +447,7 @@ class ServingAnswer(Result):
     other_dtypes: tuple[ServingConfig, ...] = ()
     surer_other_dtypes: tuple[ServingConfig, ...] = ()
     surer_at_price: tuple[ServingConfig, ...] = ()
+    fuller: ServingConfig | None = None
     price_list: str = ""
     needs: str = ""
     largest_machine: int = 0
@@ -460,8 +462,8 @@ class ServingAnswer(Result):
     name: str = ""
     KEYS = ("name", "model", "device", "profile", "framework", "gpu", "parameters", "active",
             *nested("asked", *LIMITS), "rows=served", "best", "bests", *nested("chosen", *HEADROOM), "near",
-            "surer", "other_dtypes", "surer_other_dtypes", "surer_at_price", "prices", "price_list",
-            "warnings")  # fmt: skip
+            "surer", "other_dtypes", "surer_other_dtypes", "surer_at_price", "fuller", "prices",
+            "price_list", "warnings")  # fmt: skip
 
     def alone(self, row: ServingConfig) -> ServingAnswer:
         """The answer with one of its rows alone."""

@@ -14,7 +14,7 @@ from lolat.llm.answer import ServingAnswer, ServingConfig
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.question import ServingQuestion
-from lolat.llm.ranking import best_of
+from lolat.llm.ranking import best_of, cost_of
 from lolat.llm.refusal import Ways, no_row
 from lolat.llm.remarks import (
     links_words,
@@ -53,6 +53,9 @@ def answer(
     named = ServedNames(label or device, profile, section.framework, device)
     sizings = {one.split: Sizing(gpu, device, one, asked, rental, named) for one in deployments}
     rows = [row for one in sizings.values() for row in one.rows()]
+    full = [one for row in rows if (one := sizings[row.split].full_row(row))]
+    if not asked.concurrency:
+        rows = [*{id(row): row for row in (*rows, *full)}.values()]
     rows.sort(key=lambda row: (row.load, row.split))
     kept = {row.request_rate for row in rows if row.within}
     never = [row for row in rows if row.request_rate in kept and row.is_hopeless]
@@ -82,7 +85,7 @@ def answer(
         parameters=decoder.parameters, active=decoder.active_parameters, asked=asked,
         served=tuple(rows), best=rows.index(best) if best else None, bests=tuple(bests), chosen=row,
         near=tuple(near), surer=tuple(surer), other_dtypes=others.cheaper,
-        surer_other_dtypes=others.surely_cheaper, surer_at_price=others.surer,
+        surer_other_dtypes=others.surely_cheaper, surer_at_price=others.surer, fuller=_fuller(full, best),
         prices=rental.basis if rental else None,
         price_list=rental.listed + rental.note if rental else "",
         largest_machine=max((offer.devices for offer in rental.offers), default=0) if rental else 0,
@@ -95,6 +98,13 @@ def answer(
         links, copies = slower_links(sizings.values()), own_copies(sizings[row.split], rows)
         raise no_row(made, asked, links, copies)
     return made
+
+
+def _fuller(full: Sequence[ServingConfig], best: ServingConfig | None) -> ServingConfig | None:
+    """The cheapest of the `full` rows within the limits, if its tokens cost less than those of `best`."""
+    most = (best and best.dollars_per_million) or 0.0
+    cheaper = [row for row in full if row.is_good and (row.dollars_per_million or most) < most]
+    return min(cheaper, key=cost_of, default=None)
 
 
 def _take_sure_rows(

@@ -328,10 +328,11 @@ def side_by_side(
     """
     is_rate, left_out, several = bool(asked.request_rate), {**skipped}, dict[str, ServingAnswer]()
     load = "request_rate" if is_rate else "concurrency"
+    shared = {one.request_rate or one.concurrency for one in asked.loads()}
     best = dict[str, dict[float, ServingConfig]]()
     for name, answer in found.items():
         rows = dict[float, list[ServingConfig]]()
-        for row in (row for row in answer.served if row.is_good):
+        for row in (row for row in answer.served if row.is_good and row.load in shared):
             rows.setdefault(row.load, []).append(row)
         best[name] = {n: one for n in sorted(rows) if (one := best_of(rows[n], asked))}
     every = set[float]().union(*best.values())

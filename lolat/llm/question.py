@@ -59,8 +59,9 @@ class ServingQuestion:
     output_tokens: int | None = declared(
         None, f"Tokens of an answer; {USUAL_TOKENS[1]} if not given.", 2, MOST_TOKENS)
     concurrency: int | Sequence[int] = declared(
-        (), "Requests always in progress; 1, 8, 32, 128 if neither --concurrency nor --request-rate is "
-        "given.", most=MOST_CONCURRENCY, metavar="N[,N]", example="1,8,32")
+        (), "Requests always in progress; 1, 8, 32, 128 and the most that fit, if fewer, if neither "
+        "--concurrency nor --request-rate is given.",
+        most=MOST_CONCURRENCY, metavar="N[,N]", example="1,8,32")
     tensor_parallel: int | Sequence[int] = declared(
         (), "GPUs that share the model. If not given, each of 1, 2, 4, 8 with room for it.", most=MOST_GPUS,
         metavar="N[,N]", example="1,8,32")

@@ -164,7 +164,17 @@ class Sizing:
 
     def load_of(self, row: ServingConfig) -> Load:
         """The load of a row."""
-        return next(n for n in self.asked.loads() if row.load in (n.request_rate, n.concurrency))
+        loads = self.asked.loads()
+        if row.request_rate is None:
+            return replace(loads[0], concurrency=float(row.concurrency))
+        return next(load for load in loads if load.request_rate == row.request_rate)
+
+    def full_row(self, row: ServingConfig) -> ServingConfig | None:
+        """The row with as many requests as the GPUs of a row hold at once; None if its own load fits."""
+        most = float(row.largest_concurrency)
+        if row.fits or row.request_rate or not most:
+            return None
+        return self.row(replace(self.load_of(row), concurrency=most), row.replicas)
 
     def with_headroom(self, row: ServingConfig) -> ServingConfig:
         """A row with `headroom_rate` and `sure_rate`: the most requests a second at which its times, or its

@@ -79,20 +79,28 @@ def llm_parts(answer: ServingAnswer) -> LlmParts:
     before = [subject(answer, types_words(answer.chosen)), " · ".join(device)]
     before += arrival_lines(answer.asked)
     limited, is_served = answer.asked.has_limits, answer.chosen.tpot_ms is not None
-    bests = {id(answer.served[n]) for n in answer.bests if limited or answer.served[1:]}
-    best = best_word(answer)
-    said = {id(row): row_words(row, best * (id(row) in bests)) for row in answer.served}
+    best = {
+        id(row): best_word(answer, row) for row in answer.served if limited or answer.served[1:]
+    }
+    said = {id(row): row_words(row, best.get(id(row), "")) for row in answer.served}
     remark = Column("remark", lambda row: said[id(row)], is_text=True, page="front")
-    rows = sorted(answer.served, key=lambda row: (row.load, id(row) not in bests))
+    rows = sorted(
+        answer.served, key=lambda row: (row.load, not best[id(row)] if limited else row.gpus)
+    )
     table = ReportTable([*columns(answer, rows), remark], rows, stacked=True)
     has_best = answer.best is not None and is_served
     notes = [*_notes(answer)] if is_served else []
     return LlmParts(before, table, notes, [*best_lines(answer)] if has_best else [])
 
 
-def best_word(answer: ServingAnswer) -> str:
-    """The word for the best rows of an answer."""
-    return "best" if answer.asked.has_limits else cheapest_word(answer.chosen)
+def best_word(answer: ServingAnswer, row: ServingConfig) -> str:
+    """The word for the best row of each load, another for the chosen one of steady loads; else ""."""
+    if not any(row is answer.served[n] for n in answer.bests):
+        return ""
+    if answer.asked.has_limits:
+        return "best"
+    word = cheapest_word(row)
+    return word if row is answer.chosen else word.removesuffix(" tokens")
 
 
 def row_words(row: ServingConfig, best: str = "") -> str:

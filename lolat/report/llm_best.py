@@ -55,6 +55,7 @@ def best_lines(answer: ServingAnswer) -> Iterator[str]:
         elif row.request_rate is not None:
             yield f"No row {'keeps the limits' if asked.has_time_limits else 'serves all requests'}{of}."
     yield from near_lines(answer.near, asked, len(loads) == 1)
+    yield from _fuller_words(answer.fuller)
     yield from other_dtype_lines(answer.other_dtypes, asked, len(loads) == 1)
 
 
@@ -70,7 +71,16 @@ def _served_lines(answer: ServingAnswer) -> Iterator[str]:
         most = row.largest_rate and f"; it serves up to {rounded_down(row.largest_rate)} requests/s"
         done = f" ({digits(row.requests_per_s or 0.0)} requests/s)" if most is None else ""
         yield f"{called}{row.load_words}{done}: {ms} a token{price}{most or ''}."
+    yield from _fuller_words(answer.fuller)
     yield from other_dtype_lines(answer.other_dtypes, asked, len(bests) == 1)
+
+
+def _fuller_words(row: ServingConfig | None) -> Iterator[str]:
+    """A line on the row with cheaper tokens for fewer requests at once; none without such a row."""
+    if row is not None:
+        at_once = plural(int(row.concurrency), "request")
+        price = f"{dollars(row.dollars_per_million or 0.0)} a million output tokens, {a_month(row)}"
+        yield f"Cheaper with up to {at_once} at once: {row.gpus_words}{row.split_words}, {price}."
 
 
 def _is_same(row: ServingConfig, other: ServingConfig) -> bool:

@@ -203,12 +203,10 @@ def _served(answer: Any) -> list[dict[str, Any]]:
     """A row for each configuration, with the terminal's remark; it includes the reason if the row does not
     fit.
     """
-    bests = {id(answer.served[n]) for n in answer.bests}
-    best = llm.best_word(answer)
     why = f": {answer.warnings[0]}" if answer.warnings else ""  # the remark on weights comes first
     return [
         row.rows()[0]
-        | {"remark": llm.row_words(row, best * (id(row) in bests)) + why * (row.tpot_ms is None)}
+        | {"remark": llm.row_words(row, llm.best_word(answer, row)) + why * (row.tpot_ms is None)}
         for row in answer.served
     ]  # fmt: skip
 

@@ -273,7 +273,8 @@ def test_tables_of_one_question_join_by_the_device() -> None:
     gpus = frame["tokens_per_s_gpu"] * frame["gpus"]
     assert gpus.tolist() == pytest.approx(frame["tokens_per_s"].tolist())
     assert frame["tokens_per_s_user"].tolist() == [r.tokens_per_s_user for r in served.served]
-    assert [*frame["remark"][[*served.bests]]] == ["cheapest tokens"] * len(served.bests)
+    words = ["cheapest tokens" if n == served.best else "cheapest" for n in served.bests]
+    assert [*frame["remark"][[*served.bests]]] == words
 
 
 def test_no_two_rows_have_the_same_settings() -> None:
