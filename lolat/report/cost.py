@@ -87,7 +87,9 @@ def misfit_words(cost: Cost) -> str:
 
 def _is_limited(answer: Cost | Costs) -> bool:
     """True if the question is whether limits are kept."""
-    return answer.limits != TrainingLimits() and (isinstance(answer, Costs) or bool(answer.timed))
+    return answer.limits != TrainingLimits() and (
+        isinstance(answer, Costs) or answer.fits is not False
+    )
 
 
 def _in_order(no: str, title: list[str], *bests: list[str], is_limited: bool) -> Iterator[str]:
@@ -314,7 +316,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     """The lines of `lolat cost` for several devices: the best, the table, devices left out, notes."""
     title, table, bests, after = costs_parts(costs)
     no, lines = costs.no_room or costs.missed, [best.lines for best in bests]
-    yield from _in_order(no, [title], *lines, is_limited=_is_limited(costs))
+    yield from _in_order(no, [title], *lines, is_limited=bool(costs.no_room) or _is_limited(costs))
     yield from ("", table) if table.rows else ()
     chosen = costs.cheapest, costs.fastest
     least = costs.least() if costs.missed else ()
@@ -358,7 +360,7 @@ def costs_parts(costs: Costs) -> tuple[str, ReportTable, list[Sentence], list[st
     table = ReportTable(columns(costs, listing.shown), listing.shown, stacked=True)
     is_without_data = not costs.samples and costs.limits == TrainingLimits()
     no_data = [Sentence(no_data_words(costs))] if is_without_data else []
-    near = nearer(costs.offered, costs.nearly)
+    near = nearer(costs.offered, costs.nearly, costs.no_room and "It fits with")
     return (
         title,
         table,

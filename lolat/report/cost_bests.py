@@ -44,12 +44,16 @@ from lolat.units import (
 BOTH = "Cheapest and fastest"
 
 
-def nearer(kept: str, near: str) -> Iterator[Sentence]:
+def nearer(kept: str, near: str, which: str = "") -> Iterator[Sentence]:
     """A sentence on an option in another execution mode that keeps the limits (`kept`), else on the option
-    nearest to them (`near`).
+    nearest to them (`near`). `which`: words for an option that keeps limits; "": "Within the limits:".
     """
     if kept or near:
-        words = f"Within the limits: {kept}" if kept else f"Nearest, but not within: {near}"
+        words = (
+            f"{which or 'Within the limits:'} {kept}"
+            if kept
+            else f"Nearest, but not within: {near}"
+        )
         yield Sentence(in_options(words))
 
 

@@ -70,16 +70,16 @@ def without_checkpointing(cost: Cost) -> Alternative | None:
 
 
 def remedy(cost: Cost) -> Choice | None:
-    """The choice with the first option of `would_fit`, which lets an iteration fit; None if it has no total
-    time.
+    """The best choice with the first option of `would_fit`, which lets an iteration fit; None if it has no
+    total time.
     """
     if cost.again is None or not cost.would_fit:
         return None
     words = cost.would_fit[0].split()
     pairs = zip(words[::2], words[1::2], strict=True)
     given = {name[2:].replace("-", "_"): int(v) if v.isdigit() else v for name, v in pairs}
-    found = cost.again.ask(**{"replicas": cost.best.devices} | given)
-    return next((Choice.of(found, option) for option in found.timed), None) if found else None
+    found = cost.again.ask(**given)
+    return Choice.of(found, found.best) if found and found.timed else None
 
 
 def other_modes(cost: Cost) -> Iterator[Cost | None]:

@@ -38,6 +38,7 @@ from lolat.training.cost import Cost, RepeatableQuestion, cost_on, is_close
 from lolat.training.parallel import FSDP, NONE
 from lolat.training.prediction import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
+from lolat.training.run import SHARING
 from lolat.training.trained import Trained, data_of, read_question
 from lolat.training.tuning import tuned
 from lolat.units import byte_size, dollars, duration, milliseconds, plain, plural
@@ -56,7 +57,7 @@ class Costs(Limited):
     - `by_launch`: the answers in each launch.
     - `better_memory`: like `better_launch`, of a decoder with FSDP or, if no checkpointing was asked for,
       selective checkpointing; only choices that are as sure to keep the limits.
-    - `offer`: a choice in another execution mode that keeps the limits, if no choice does.
+    - `offer`: a choice in another execution mode that keeps the limits, if no choice does or none fits.
     - `nearest`: of all choices, in these execution modes too, the nearest to the limits that none keeps.
     """
 
@@ -163,7 +164,8 @@ class Costs(Limited):
 def check_room(costs: Costs) -> None:
     """Raise AnswerIsNo if no device has enough memory."""
     if costs.no_room:
-        raise AnswerIsNo(costs.no_room, code="no-room")
+        helps = f"; it fits with {costs.offered}" if costs.offer else ""
+        raise AnswerIsNo(costs.no_room + helps, code="no-room")
 
 
 def check_priced(answers: Sequence[Cost]) -> None:
@@ -179,10 +181,6 @@ def check_priced(answers: Sequence[Cost]) -> None:
         code="no-price",
         of_device=True,
     )
-
-
-SHARING = (1, 2, 4, 8)
-"""Numbers of devices to try for a global batch if the question has none."""
 
 
 USUAL_UPDATE = 256
@@ -416,9 +414,9 @@ def with_modes(costs: Costs) -> Costs:
     others = [all_asked(**other)] if costs.missed and costs.precision != BEST else []
     others += by_launch.values()
     first = costs.answers[0]
-    is_whole = bool(every and first.sequence_length and first.sharding == NONE)
+    is_whole = bool(first.sequence_length) and first.sharding == NONE
     sharded = [all_asked(sharding=FSDP)] if is_whole else []
-    if costs.missed:
+    if costs.missed or costs.no_room:
         others = [*sharded, *others]
     elif is_whole:
         is_free = first.again is not None and first.again.asked.checkpointing is None
@@ -427,7 +425,7 @@ def with_modes(costs: Costs) -> Costs:
         costs = replace(costs, better_memory=better)
     keeping = (found for found in others if found and not found.missed)
     kept = (one for found in keeping if (one := found.cheapest or found.fastest))
-    offer = next(kept, None) if costs.missed else None
+    offer = next(kept, None) if costs.missed or costs.no_room else None
     found = replace(costs, better_launch=better_launch, by_launch=by_launch, offer=offer)
     if offer or not costs.missed:
         return found

@@ -28,7 +28,7 @@ from lolat.training.parallel import NONE
 from lolat.training.plan import NetworkPlan
 from lolat.training.prediction import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
-from lolat.training.run import TrainingLimits, TrainingRun
+from lolat.training.run import SHARING, TrainingLimits, TrainingRun
 from lolat.training.trained import Trained, data_of
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
 
@@ -300,15 +300,16 @@ def cost_on(
     rent = partial(rental_of, plan.file, asked.price_per_hour, listed, plan.gib)
     if rental := rent() if is_decoder else rent(0):  # a small step fits into any card
         plan = replace(plan, machine=rental.largest_machine)
-    numbers = given
-    if not given:
+    limits, numbers = TrainingLimits(asked.max_hours, asked.max_dollars, bool(asked.sure)), given
+    if not given and listed is None and limits != TrainingLimits():
+        numbers = run.most_devices(SHARING)
+    elif not given:
         needed = 0 if largest else None  # a card with less memory may hold a smaller iteration
         if not (largest or is_decoder or run.sharding != NONE):
             needed = plan.memory((), run.batch_size).total
         numbers = run.most_devices(instances_of(rent(needed)))
     if largest and plan.available is None:
         raise no_memory(device.label)
-    limits = TrainingLimits(asked.max_hours, asked.max_dollars, bool(asked.sure))
     at = partial(_option_at, rent=rent, limits=limits)
     groups = list[Group]()
     alike = tuple(k for k in numbers if k == 1), tuple(k for k in numbers if k > 1)  # have buckets

@@ -14,6 +14,9 @@ from lolat.parameters import COVERAGE, NETWORK_OPTIMIZER, PARAMETERS, check_give
 from lolat.training.parallel import NONE
 from lolat.units import plural
 
+SHARING = (1, 2, 4, 8)
+"""Numbers of devices to try if neither the question nor a price list has any."""
+
 
 @dataclass(frozen=True)
 class TrainingRun:

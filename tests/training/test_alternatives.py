@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import lolat as package
+from lolat.api.asking import train_on
 from lolat.report.cost import cost_lines, costs_lines
 from lolat.report.tables import lines_of
 from lolat.units import dollars, percent
@@ -67,3 +68,20 @@ def test_a_decoder_that_costs_less_sharded_says_so(more: dict[str, Any]) -> None
     assert told[0].endswith(
         f" {dollars(sharded.cheapest.dollars or 0.0)}, {percent(saved)} cheaper"
     )
+
+
+def test_a_decoder_that_fits_sharded_alone_says_what_that_costs() -> None:
+    """By the same question with FSDP; one that fits nowhere sharded either has no offer."""
+    ask: dict[str, Any] = {"sequence_length": 2048, "tokens": 1e8}
+    found = train_on("llama-3.1-8b", None, ["h100", "a100"], **ask)
+    sharded = train_on("llama-3.1-8b", None, ["h100", "a100"], **ask, sharding="fsdp")
+    assert found.no_room
+    assert sharded.cheapest is not None
+    assert found.offer == sharded.cheapest
+    assert found.better_memory == {}
+    lines = [*lines_of(costs_lines(found))]
+    usd = dollars(sharded.cheapest.dollars or 0.0)
+    told = [line for line in lines if line.startswith("It fits with --sharding fsdp (")]
+    assert [line.endswith(f", {usd})") for line in told] == [True]
+    small = train_on("llama-3.1-8b", None, ["l4"], **ask | {"sequence_length": 16384})
+    assert (bool(small.no_room), small.offer) == (True, None)

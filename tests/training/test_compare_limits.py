@@ -423,6 +423,10 @@ def test_a_gpu_with_a_limit_is_asked_in_the_numbers_that_are_rented() -> None:
     assert found.options == beside.answers[0].options
     assert found.fastest is not None
     assert found.fastest > 1
+    paid = package.load("a100").cost(network(), 64, **about, max_hours=limit, price_per_hour=1)
+    assert [o.devices for o in paid.options] == [1, 2, 4, 8]  # no list has the sizes of instances
+    few = package.load("a100").cost(network(), 64, 128, max_hours=limit, price_per_hour=1)
+    assert [o.devices for o in few.options] == [1, 2]  # the data fill two batches
     for name, more in (("a100", {"replicas": 1}), ("a100-fp32", {})):
         of_one = package.load(name).cost(network(), 64, **about | more, max_hours=limit)
         assert [o.devices for o in of_one.options] == [1]
