@@ -139,7 +139,7 @@ class Runner:
 
     def __init__(self, backend: str, device: str, progress: Progress | None = None) -> None:
         """Start the worker; LolatError if the backend or device is not available."""
-        self._start = lambda: WorkerProcess(backend, device)
+        self.backend, self._start = backend, lambda: WorkerProcess(backend, device)
         self.progress: Progress = progress or Progress()
         self.worker = self._start()
         self.estimates_ms: dict[str, float] = {}
@@ -228,7 +228,9 @@ class Runner:
                     yield number, job
 
         rounds = f"{settings.rounds} rounds of {plural(len(group), 'measurement')}"
-        yield from take(f"building and measuring, {rounds}", range(settings.rounds))
+        yield from take(
+            f"building and measuring by {self.backend}, {rounds}", range(settings.rounds)
+        )
         wanted = rounds_in_time(group, settings, outcome, 1 / parts)
         if wanted > settings.rounds:
             yield from take("measuring on, while there is time", range(settings.rounds, wanted))

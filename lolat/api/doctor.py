@@ -127,7 +127,10 @@ def as_now(model: Model, progress: Progress) -> Model:
         )
     logs = np.log([network.ratio for network in found.networks])
     spread = float(np.sqrt(((logs - math.log(found.ratio)) ** 2).mean()))
-    floor = math.log1p(model.file.noise.floor or 0.0)
+    noise = model.file.noise
+    floor = math.log1p(noise.floor or 0.0)
+    if found.verdict == UNSETTLED:  # then the factor is no surer than the machine is steady
+        floor = math.hypot(spread, math.log1p(noise.repeatability or 0.0))
     remark = Remark(
         f"as the machine is now, {found.ratio:.2f} times as long as learned",
         "its own networks were measured for this answer",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import augment_usage_errors
 
-from lolat.cli.main import JSON, say_json
+from lolat.cli.main import JSON, REMARKS, say_json, say_remarks
 from lolat.cli.mistakes import check_commas, check_counts, is_device
 from lolat.cli.progress import Show as Show
 from lolat.cli.progress import counting as counting
@@ -54,8 +54,12 @@ def refuse_given(place: str, *names: str) -> None:
 
 
 def answer(result: Any, lines: Iterable[Part]) -> None:
-    """Print the result of a command: as JSON with --json, else as `lines` and tables."""
+    """Print the result of a command: as JSON with --json, else as `lines` and tables.
+
+    The remarks of opened profiles precede it; before an error they would hide it.
+    """
     context = click.get_current_context()
+    say_remarks(context.meta)
     if context.meta.get(JSON):
         kinds = getattr(context.command, "answers", {})
         by_class = {place.partition(":")[2]: kind for kind, place in kinds.items()}
@@ -362,10 +366,11 @@ def _with_length(context: click.Context, _: click.Parameter, value: tuple[int, .
 
 
 def open_profile(name: str, now: bool = False, as_learned: bool | None = None) -> Model:
-    """Open a profile by `open_here`; its remarks and progress go to stderr."""
+    """Open a profile by `open_here`; its progress goes to stderr, its remarks too, before an answer."""
     from lolat.api.loading import open_here
 
-    return open_here(name, say, Show, now, as_learned)
+    remarks = click.get_current_context().meta.setdefault(REMARKS, [])
+    return open_here(name, remarks.append, Show, now, as_learned)
 
 
 def check_named(on: Sequence[str], left_out: Mapping[str, str]) -> None:

@@ -24,7 +24,9 @@ DEVICE = common.Word(Parameter("device", "", str, choices=("cpu", "gpu"), others
     more="The profile; models/local/<device>.json (or your data folder) if not given."
 )
 @common.parameter(
-    "backend", "If not given: tensorflow on a CPU, torch on a GPU, or what is there instead."
+    "backend",
+    "Also pytorch, tf, keras, onnx. If not given: tensorflow on a CPU, torch on a GPU, or what is there "
+    "instead.",
 )
 @click.option("--jit", is_flag=True, help="tensorflow: compiled by XLA.")
 @click.option("--compile", is_flag=True, help="torch: compiled by torch.compile.")
@@ -59,7 +61,8 @@ def learn(
     training = mode == "training"
     more = ", and four to six more for training" if training else ""
     takes = f"two to three minutes{more} on an idle machine; after Ctrl-C the same command goes on"
-    with common.Show(takes) as bar:
+    slow = "after Ctrl-C, --wait waits for other programs, and --threads 1 leaves them processors"
+    with common.Show(takes, slow) as bar:
         made = learning.learn(
             device, output, backend=backend, options=chosen, training=training, restart=restart,
             wait=wait, progress=bar,

@@ -14,15 +14,15 @@ import click
 
 from lolat import __version__
 from lolat.cli.mistakes import unknown_command, usage_words
-from lolat.cli.progress import QUIET, complain, is_quiet
+from lolat.cli.progress import QUIET, complain, is_quiet, say
 from lolat.errors import AnswerIsNo, LolatError
 from lolat.io.progress import late
 from lolat.io.results import json_text
 
 INTERRUPTED = 130
-COMMAND, KIND, JSON = "lolat.command", "lolat.kind", "lolat.json"
+COMMAND, KIND, JSON, REMARKS = "lolat.command", "lolat.kind", "lolat.json", "lolat.remarks"
 """Keys in the `meta` of click's context: the innermost running command, the kind of answer if it is not the
-first in the command's `answers`, and True with --json."""
+first in the command's `answers`, True with --json, and the remarks to print before the answer."""
 QUIET_NAMES = ("-q", "--quiet")
 
 
@@ -50,6 +50,8 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
     except Exception as error:
         if isinstance(error, OSError):
             _discard_stdout()
+        if isinstance(error, AnswerIsNo):
+            say_remarks(meta)
         if isinstance(error, AnswerIsNo) and error.answer is not None and meta.get(JSON):
             kinds = getattr(meta.get(COMMAND, command), "answers", {})
             say_json(meta.get(KIND) or next(iter(kinds)), error.answer)
@@ -60,6 +62,12 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
         text, code = _text_and_code(error, meta.get(COMMAND, command), name, words)
         complain(text)
         return code
+
+
+def say_remarks(meta: dict[str, Any]) -> None:
+    """Print the remarks in the `meta` of click's context, once."""
+    for remark in meta.pop(REMARKS, ()):
+        say(remark)
 
 
 READING = frozenset(["predict", "report", "explain", "budget", "cost", "read"])

@@ -193,14 +193,14 @@ def check_commas(words: Sequence[str], lists: Collection[str], context: click.Co
 
 
 def check_counts(on: Sequence[str], context: click.Context) -> None:
-    """Raise UsageError for a count of devices in --on: 2, 2xa100 or a100x2, but not 4090."""
+    """Raise UsageError for a count of devices in --on: 2, 2xa100 or a100x2, but not 4090 or 4060."""
     for one in ",".join(on).split(","):
         count, _, device = map(str.strip, one.partition("x"))
         if not count.isdecimal():
             device, _, count = map(str.strip, one.rpartition("x"))
             if not (count.isdecimal() and is_device(device)):
                 continue
-        if not is_device(one):
+        if not is_device(one) and (device or len(one) < len("4060")):
             hint = f" ({device})" if device else ""
             if "--replicas" in options_of(context):
                 hint += f", and the number as --replicas {count}"

@@ -37,15 +37,22 @@ def complain(text: str) -> None:
         click.echo(f"lolat: {plain(' '.join(str(text).split()))}", err=True)
 
 
+SLOW_S = 600.0
+"""Estimated seconds of a stage above which a run that takes minutes names its remedy."""
+
+
 class Show(Progress):
     """Shows the progress of a run on stderr: a bar on a terminal, otherwise occasional lines."""
 
-    def __init__(self, takes: str = "") -> None:
-        """`takes`: the expected duration of a run of more than a minute, printed before the first stage."""
+    def __init__(self, takes: str = "", slow: str = "") -> None:
+        """`takes`: the expected duration of a run of more than a minute, printed before the first stage;
+        `slow`: a remedy, printed once if a stage takes more than SLOW_S.
+        """
         from rich.console import Console
         from rich.progress import Progress as Bar
 
         self.takes, self.text, self.total, self.done, self.time = takes, "", 0, 0, 0.0
+        self.slow = slow
         self.began, self.first = 0.0, 0
         self.quiet = is_quiet()  # asked here: another thread does not know the call
         self.on_terminal = sys.stderr.isatty() and not self.quiet
@@ -82,6 +89,9 @@ class Show(Progress):
             left = each * (self.total - self.done)
             more = f", about {duration(left)} more" if left >= 1.0 else ""
             of = f"of {self.total}" if self.total else "so far"
+            if self.slow and left > SLOW_S:
+                say(f"this is slow here: about {duration(left)} more; {self.slow}")
+                self.slow = ""
             self._line(f"{self.text}: {self.done} {of}{more}")
 
     def note(self, text: str) -> None:

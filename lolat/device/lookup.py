@@ -101,7 +101,7 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
     card = {n: text for n, text in shown.items() if n.split("-")[0] == word}
     like = {n: text for n, text in card.items() if form and n.startswith(f"{word}-{form[:2]}")}
     hint = did_you_mean(stem, card, "") or did_you_mean(f"{word}-{form[:2]}", like, "")
-    hint = hint or did_you_mean(stem, shown, "")
+    hint = hint or did_you_mean(f"rtx-{stem}" if stem.isdecimal() else stem, shown, "")
     name_alone, _, word = stem.rpartition("-")
     if name_alone in shown and word in PRECISIONS:
         hint = f"did you mean {shown[name_alone]}, in precision {word}?"

@@ -49,7 +49,8 @@ class Check:
     def words(self) -> str:
         """The finding in words, which follow "checked 5 minutes ago: "."""
         if not self.settled:
-            return "could not tell, as the machine was busy or unsteady"
+            then = f"networks took {self.ratio:.2f} times as long then (`--now` answers for that)"
+            return f"could not tell, as the machine was busy or unsteady; {then}"
         beyond = f", which is more than {percent(self.limit)} off" if self.is_off else ""
         return f"{self.ratio:.2f} times as long as learned{beyond}"
 

@@ -52,7 +52,10 @@ def evaluation_lines(result: Evaluation) -> Iterator[Part]:
     yield f"as predicted: {_errors(result.summary)}{inside}"
     if result.ratio is not None and result.ratio_taken_out is not None:
         ratio = f"{result.ratio:.2f} times as long as learned"
-        yield f"machine meanwhile: {ratio}; with that taken out {_errors(result.ratio_taken_out)}"
+        fits = (result.ratio_taken_out["median"] or 0.0) <= (result.summary["median"] or 0.0)
+        without = f"with that taken out {_errors(result.ratio_taken_out)}"
+        other = "a factor that does not fit these networks: their errors would be larger with it taken out"
+        yield f"machine meanwhile: {ratio}; {without if fits else other}"
     if not is_unsettled:
         yield verdict(result)
     yield from (f"not the machine of this profile: {plain(str(one))}" for one in result.differences)

@@ -155,6 +155,7 @@ def test_a_bare_call_says_what_to_do_first(lolat: Command) -> None:
         (["predict", "epyc2t", "keras:X"], "epyc-2t"),
         (["predict", "g5.xlarge", "keras:X"], "a10g"),
         (["predict", "3090ti", "keras:X"], "rtx-3090"),
+        (["predict", "keras:X", "--on", "t4,4060"], "rtx-4090"),
     ],
 )
 def test_a_typing_error_gets_a_suggestion(lolat: Command, call: list[str], meant: str) -> None:
@@ -200,6 +201,21 @@ def test_a_long_stage_tells_how_long_it_will_take(
     told = capsys.readouterr().err
     assert "measuring: 4 of 6, about 60.0 s more\n" in told
     assert "measuring: 6 of 6\n" in told
+
+
+def test_a_stage_that_takes_much_longer_names_the_remedy_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """30 s a step: 11 minutes are left of 23 steps, 10 of 21."""
+    now = [1000.0]
+    monkeypatch.setattr("lolat.cli.progress.time.monotonic", lambda: now[0])
+    for steps, times in ((23, 1), (21, 0)):
+        with Show("two minutes", "wait for calm") as show:
+            show.start("measuring", steps)
+            for _ in range(2):
+                now[0] += 30.0
+                show.step()
+        assert capsys.readouterr().err.count("more; wait for calm\n") == times
 
 
 def test_the_steps_of_an_earlier_run_are_no_speed(

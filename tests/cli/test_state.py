@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lolat.device import state
+from lolat.errors import InputError
 from lolat.microbench import probe
 from lolat.microbench.environment import Difference
 from tests import synthetic
@@ -232,3 +233,21 @@ def test_a_model_of_another_machine(lolat: Command, desk: Desk, measuring: Measu
     desk.facts = {"family": 26, "model": 2}
     assert "another processor" in one_line(lolat.done("predict", "local", "keras:A").err)
     assert lolat.done("predict", desk.path, "keras:A").err == ""
+
+
+def test_remarks_on_the_profile_do_not_precede_an_error(
+    lolat: Command, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.now = LEARNED + timedelta(days=3)
+    assert "learned 3 days ago" in lolat.done("predict", "local", "keras:A").err
+    refused = lolat("predict", "local", "keras:A", "--batch-size", 0)
+    slow = lolat("predict", "local", "keras:A", "--max-ms", 1e-6)
+
+    def missing(*_: object) -> None:
+        raise InputError("no such network")
+
+    monkeypatch.setattr("lolat.readers.read", missing)
+    no_network = lolat("report", "local", "keras:A")
+    assert (refused.code, no_network.code, slow.code) == (2, 2, 3)
+    assert "learned 3 days ago" not in refused.err + no_network.err
+    assert "learned 3 days ago" in slow.err

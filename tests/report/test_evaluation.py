@@ -117,6 +117,14 @@ def test_a_machine_that_moved_is_told_and_corrects_nothing() -> None:
     assert "off by 50 % at the median; the machine has become 2.0 times slower since" in text
 
 
+def test_a_ratio_that_does_not_fit_the_networks_is_not_taken_out() -> None:
+    """The reference blocks took twice as long; the network was 11 % faster than predicted."""
+    ms = 0.9 * MODEL.predict(GRAPH).latency_ms
+    result = compared(MODEL, run(("keras:Small", GRAPH, 1, ms)), 2.0)
+    assert "2.00 times as long as learned; a factor that does not fit these" in printed(result)
+    assert "taken out median" not in printed(result)
+
+
 def judged(
     error: float,
     bias: float = 0.0,
