@@ -142,7 +142,7 @@ class Costs(Limited):
             ("cheapest", self.cheapest, "dollars_interval", dollars),
             ("fastest", self.fastest, "interval_s", duration),
         ):
-            if best:
+            if best and not self.missed:  # which has both
                 ends = " .. ".join(map(form, getattr(each[best], ends_of) or ()))
                 sure = f" ({ends})" if ends else ""
                 parts.append(f"{name} {choice_words(best, self.tells_batch)}{sure}")

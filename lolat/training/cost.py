@@ -189,7 +189,7 @@ class Cost(Limited):
             title += f": {milliseconds(self.best.iteration_ms)} an iteration{on}"
         names = dict[int, list[str]]()
         for name, devices in (("cheapest", self.cheapest), ("fastest", self.fastest)):
-            if devices:
+            if devices and not self.missed:  # which has both
                 names.setdefault(devices, []).append(name)
         is_choice = len(self.timed) > 1
         best = (

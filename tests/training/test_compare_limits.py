@@ -443,6 +443,11 @@ def test_a_refusal_is_said_once(lolat: Command, on: list[str], replicas: str) ->
     assert said
     assert lines[0].startswith("Nothing is within 0.1 h: ")
     assert not any(said[1] in line or line.startswith(("Fastest", ":")) for line in lines[1:])
+    about: dict[str, Any] = {"samples": 10**7, "replicas": [1, 2], "max_hours": 0.1}
+    for found in (package.load("a100").cost("timm:resnet50", **about),
+                  package.compare("timm:resnet50", 64, ["a100", "t4"], **about)):  # fmt: skip
+        assert found.fastest
+        assert (found.words().count("fastest"), found.words().count("cheapest")) == (1, 1)
 
 
 def test_the_most_data_within_a_limit_names_the_row_and_its_launch(lolat: Command) -> None:
