@@ -56,7 +56,7 @@ def fastest_lines(
     predictions: Sequence[Prediction], in_modes: InModes | None = None
 ) -> Iterator[str]:
     """A sentence on the fastest device for each network and batch size, or that assumed hosts decide it.
-    Sizes with the same device share a sentence. Clauses name the fastest in clearly faster modes.
+    Sizes with the same device share a sentence. Lines below name the fastest in clearly faster modes.
     """
 
     def grouped(each: Iterable[Prediction]) -> dict[tuple[str, int], list[Prediction]]:
@@ -80,29 +80,10 @@ def fastest_lines(
             best, each = device_words(first), others[option][key] if option else its
             alike = apart_words(best, {device_words(p): rated(p) for p in each}, "; ")
             found.setdefault((option, of, best, alike), {})[key[1]] = milliseconds(first.latency_ms)
-    told = []
     for (option, of, best, alike), ms in found.items():
         at = f" at batch {', '.join(map(str, ms))}" if len(sizes) > 1 else ""
         words = f"{', '.join(filter(None, [best, *ms.values()]))}{alike}"
-        told.append((option, of, f"{at}{of}: {words}", f"{at}: {words}"))
-    yield from _in_lines("Fastest", told)
-
-
-def _in_lines(head: str, told: Iterable[tuple[str, str, str, str]]) -> Iterator[str]:
-    """Yield a line for each (option, network, words, words as a clause). If it has an option, and the line
-    above is on the same network, it is shown as a clause of that line.
-    """
-    line, last = "", ""
-    for option, network, words, clause in told:
-        with_option = option and f" with {option}"
-        if option and line and network == last:
-            line += f" ·{with_option}{clause}"
-            continue
-        if line:
-            yield line
-        line, last = f"{head}{with_option}{words}", network
-    if line:
-        yield line
+        yield f"Fastest{f' with {option}' if option else ''}{at}{of}: {words}"
 
 
 def _undecided(predictions: Sequence[Prediction]) -> str:
@@ -126,7 +107,7 @@ def cheapest_lines(
     it.
 
     With limits, or if devices have different sizes (auto), the sentence is on the cheapest device and size
-    for each network. Clauses name the cheapest in other modes if these are clearly cheaper.
+    for each network. Lines below name the cheapest in other modes if these are clearly cheaper.
     """
     networks = dict.fromkeys(plain(p.query.network) for p in predictions)
     sizes = {p.batch_size: None for p in predictions}
@@ -157,7 +138,6 @@ def cheapest_lines(
                 found.setdefault((option, of, best, alike), {})[size] = price
     no_price = {device_words(p): None for p in predictions if p.price_per_hour is None}
     without = f"; no price of {few([*no_price], MOST_NAMES)}" if no_price else ""
-    told = []
     busy = ", if always busy" if limits.min_samples_per_s is not None else ""
     for (option, of, best, alike), prices in found.items():
         size = at.format(", ".join(map(str, prices))) * by_size
@@ -165,11 +145,8 @@ def cheapest_lines(
             dict.fromkeys(prices.values()) if len({*prices.values()}) == 1 else prices.values()
         )
         within = f" {limits.words}" if limits else size
-        words = (
-            f"{within}{of}: {best}, {usd} a million samples{busy}{alike}{without * (not option)}"
-        )
-        told.append((option, of, words, f"{size}: {best}, {usd}{alike}"))
-    yield from _in_lines("Cheapest", told)
+        words = f"{best}, {usd} a million samples{busy}{alike}{without * (not option)}"
+        yield f"Cheapest{f' with {option}' if option else ''}{within}{of}: {words}"
 
 
 def _least_dollars(of_option: tuple[str, Mapping[str, Prediction]]) -> float:

@@ -236,7 +236,7 @@ def grouped_notes(
         told = [name for name, of_one in each.items() if first in map(wording, of_one)]
         whose = "" if len(told) == len(names) else f" ({few(told)})"
         others = few([name for name in each if name not in told]) or "the others"
-        differ = f" (other words for {others}: --json)" if len(alike) > 1 else ""
+        differ = f" (other words for {others})" if len(alike) > 1 else ""
         lines.append(f"note{whose}: {plain(alike[0])}{differ}")
     taken = sum(not first_told.isdisjoint(each) for each in notes.values())
     if len(lines) <= max(most, taken):

@@ -33,14 +33,11 @@ WORTH: dict[str, Worth] = {"Fastest": lambda p: p.latency_ms, "Cheapest": dollar
 
 
 def told_of(found: Any) -> dict[str, list[str]]:
-    """The sentences on the fastest and the cheapest, and their clauses on other modes: name -> words."""
+    """The lines on the fastest and the cheapest, also in other modes: name -> lines."""
     lines = [*lines_of(table_of_predictions(found.answers))]
     told = dict[str, list[str]]()
     for name in WORTH:
-        lines_of_name = [x for x in lines if x.startswith(name)]
-        assert len(lines_of_name) <= len({p.network for p in found.answers}) * 2
-        parts = (x.split(" · with ") for x in lines_of_name)
-        told[name] = [y for own, *more in parts for y in (own, *(f"{name} with {m}" for m in more))]
+        told[name] = [x for x in lines if x.startswith(name)]
     return told
 
 

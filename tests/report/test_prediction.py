@@ -132,7 +132,7 @@ def test_notes_that_differ_in_their_figures_are_one() -> None:
     other = Remark("larger than any block", "no block")
     assert noted((larger[0],), (other,)) == [
         "note (keras:n0 on my models/cpu.json): larger than any block: 3 blocks "
-        "(other words for keras:n1 on my models/cpu.json: --json)"
+        "(other words for keras:n1 on my models/cpu.json)"
     ]
     other = Remark("no interval", "3 blocks")
     assert len(noted((larger[0],), (other,), ("larger than any block: all",))) == 3
