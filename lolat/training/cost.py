@@ -257,13 +257,15 @@ PURE_BF16 = "--precision bf16"
 def would_words(options: Sequence[str], on: str = "", cost_of_first: str = "") -> str:
     """A clause on the first few command-line options with which an iteration fits; "" without options.
 
-    `on`: words on the devices that it fits; `cost_of_first`: time and price with the first option.
+    `on`: words on the number of devices, for options without another; `cost_of_first`: time and price with
+    the first option.
     """
     more = ", among others" if len(options) > MOST_OPTIONS else ""
     said = {PURE_BF16: f"{PURE_BF16} (weights and states in 2 bytes too, which changes training)"}
-    each = [said.get(option, option) for option in options[:MOST_OPTIONS]]
+    named = options[:MOST_OPTIONS]
+    each = [said.get(o, o) + ("" if "--replicas" in o else on) for o in named]
     each[:1] = [f"{first} ({cost_of_first})" if cost_of_first else first for first in each[:1]]
-    return f"; it fits{on} with {', or '.join(each)}{more}" if options else ""
+    return f"; it fits with {', or '.join(each)}{more}" if options else ""
 
 
 # ---- The answer.

@@ -188,12 +188,14 @@ def test_a_global_batch_without_room_is_told_once_in_its_smallest_split() -> Non
     (told,) = (line for line in lines_of(costs_lines(shared)) if line.startswith("DOES NOT FIT"))
     sizes = f"{four.memory_bytes / 2**30:.1f} GiB of {(four.available_bytes or 0) / 2**30:.1f} GiB"
     one, two = (byte_size(c.memory_bytes) for c in shared.answers[:2])  # more is divided among four
-    said = f"DOES NOT FIT: 4 x a10 batch 1 ({sizes}; 1 x: {one}; 2 x: {two}); it fits on 4 with --"
+    said = f"DOES NOT FIT: 4 x a10 batch 1 ({sizes}; 1 x: {one}; 2 x: {two}); it fits with --"
     assert told.startswith(said)
-    first = re.search(r" with (--[^,]+?)(, or |$)", told)
-    assert first
-    found = package.load("a10").cost("llama-3.1-8b", 1, **asked | question(first[1]))
-    assert found.fits
+    ways = re.search(r"; it fits with (.+)", told)
+    assert ways
+    for way in ways[1].split(", or "):
+        options, _, on = way.partition(" on ")
+        assert ("--replicas" in options) != (on == "4")
+        assert package.load("a10").cost("llama-3.1-8b", 1, **asked | question(options)).fits
 
 
 def question(options: str) -> dict[str, Any]:
