@@ -33,7 +33,8 @@ class Archive:
     def __init__(self, limits: Sequence[Limit], objective: Objective, sign: float) -> None:
         self.limits, self.objective, self.sign = limits, objective, sign
         self.estimator = limits[0].estimator
-        objective.question = "; ".join(limit.question for limit in limits) + "; lowest" * (sign < 0)
+        lowest = ["lowest"] if sign < 0 else []
+        objective.question = "; ".join([*(limit.question for limit in limits), *lowest])
         self.rows: list[np.ndarray] = []
         self.latencies: list[float] = []
         self.scores: list[float] = []

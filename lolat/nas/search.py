@@ -71,8 +71,9 @@ def search(
 
     AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """
-    check_given(candidates=candidates, coverage=coverage, seed=seed)
-    check_given(lower_is_better=lower_is_better)
+    check_given(
+        candidates=candidates, coverage=coverage, seed=seed, lower_is_better=lower_is_better
+    )
     devices = devices_of(model)
     asked = for_each_device(devices, max_ms=max_ms, batch_size=batch_size)
     sure, coverage = surely(sure, coverage)
