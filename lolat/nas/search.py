@@ -71,9 +71,8 @@ def search(
 
     AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """
-    check_given(
-        candidates=candidates, coverage=coverage, seed=seed, lower_is_better=lower_is_better
-    )
+    check_given(candidates=candidates, coverage=coverage, seed=seed)
+    check_given(lower_is_better=lower_is_better)
     devices = devices_of(model)
     asked = for_each_device(devices, max_ms=max_ms, batch_size=batch_size)
     sure, coverage = surely(sure, coverage)
@@ -99,8 +98,7 @@ def search(
         near = rows[[int(np.argmin(largest_share(limits, rows)))]]
         table = None if scores.rows is None else objective
         raise _none_keeps_all(result, limits, [limit.answers(near)[0] for limit in limits], table)
-    is_counted = method == EVOLUTIONARY
-    archive.announce(most if is_counted else len(able), elsewhere * is_counted)
+    archive.announce(*((most, elsewhere) if method == EVOLUTIONARY else (len(able), 0)))
     with scores:
         archive.add(able) if method == EXHAUSTIVE else evolve(archive, able[0], most, seed or 0)
     return _with_front(result, archive)
