@@ -150,7 +150,9 @@ def predict_all(
     for model in models:
         question.check(model)
     prices = question.prices
-    finds_best = question.precision is None and (ranked or _are_cards(models))
+    finds_best = question.precision is None and (
+        ranked or (bool(models[1:]) and _are_cards(models))
+    )
     lost = dict(left_out or {})
     listed = None if prices is None else price_list(prices)
     answers: list[Prediction] = []
@@ -236,8 +238,6 @@ def _predict(
 
 def _are_cards(models: Sequence[Model]) -> bool:
     """True for several devices that all differ in card or launch; False if two differ only in precision."""
-    if len(models) < 2:
-        return False
     return len({(model.file.kind, model.asked.launch) for model in models}) == len(models)
 
 
@@ -334,12 +334,10 @@ def _remedy(prediction: Prediction, limits: Limits) -> str:
 def kept_by_none(
     predictions: Sequence[Prediction], limits: Limits, by_size: bool = True
 ) -> Sequence[Prediction]:
-    """The predictions of networks for which no device keeps the limits; all of them without limits.
+    """The predictions of networks for which no device keeps the limits.
 
     `by_size`: each batch size is judged alone. InputError if a sure one has no interval.
     """
-    if not limits:
-        return predictions
     groups: dict[tuple[str, int], list[Prediction]] = {}
     for p in predictions:
         groups.setdefault((p.query.network, p.batch_size if by_size else 0), []).append(p)

@@ -141,7 +141,8 @@ def predict(
         common.answer(predictions, [*table, *left_out_lines(predictions.left_out)])
     if csv is not None or html is not None:
         _write(predictions, csv, html, limits)
-    if lines := exceeded(kept_by_none(answers, limits, AUTO not in asked["batch_size"]), limits):
+    beyond = kept_by_none(answers, limits, AUTO not in asked["batch_size"]) if limits else answers
+    if lines := exceeded(beyond, limits):
         several = f"{len(lines)} of {len(answers)} answers are beyond the limit; the first: "
         no = AnswerIsNo(several * (len(lines) > 1) + lines[0])
         if not predictions.errors:

@@ -378,7 +378,6 @@ def test_a_limit_that_one_device_keeps_is_missed_by_none() -> None:
     assert kept_by_none([a, b], Limits(9.0, sure=True)) == [a, b]
     assert kept_by_none([a, b, large], Limits(10.0)) == [large]
     assert kept_by_none([a, b, large], Limits(10.0), by_size=False) == []
-    assert kept_by_none([a, b], Limits()) == [a, b]
 
 
 def _told(on: str, **asked: Any) -> tuple[str, Predictions]:
