@@ -126,8 +126,7 @@ def predict(
     opened = functools.partial(common.open_profile, now=now, as_learned=as_learned)
     named = (*filter(None, [model]), *on)
     models, left_out = devices(named, question, opened)
-    names = {*names_in(*named)}
-    has_all = ALL in names
+    has_all = ALL in (names := {*names_in(*named)})
     if len(question.modes) == 1 and not has_all and len(models) + len(left_out) < len(names):
         common.say("note: some devices are the same in this precision and launch: one row each")
     predictions = predict_all(models, networks, asked["batch_size"], question, left_out, has_all)
