@@ -417,7 +417,8 @@ def with_modes(costs: Costs) -> Costs:
     is_whole = bool(first.sequence_length) and first.sharding == NONE
     sharded = [all_asked(sharding=FSDP)] if is_whole else []
     if costs.missed or costs.no_room:
-        others = [*sharded, *others]
+        compiled = [all_asked(sharding=FSDP, launch=COMPILED)] if is_whole else []
+        others = [*sharded, *others, *compiled]
     elif is_whole:
         is_free = first.again is not None and first.again.asked.checkpointing is None
         checkpointed = [all_asked(checkpointing="selective")] if is_free else []

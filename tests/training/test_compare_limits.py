@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import lolat as package
-from lolat.errors import AnswerIsNo, InputError
+from lolat.errors import AnswerIsNo, InputError, worded
 from lolat.hardware.card_names import short_name
 from lolat.report.cost import cost_lines, cost_parts, costs_lines, costs_parts
 from lolat.report.cost_bests import nearly_words
@@ -486,3 +486,18 @@ def test_a_likely_row_that_is_hardly_faster_is_not_told() -> None:
         rows = [CostRow(found, sure), CostRow(found, likely)]
         words = nearly_words(rows[0], rows, limits, FASTEST, lambda row: f"{row.option.devices}")
         assert words == "faster, but only likely within $10: 2" * is_told
+
+
+def test_the_offer_to_a_decoder_joins_sharding_and_launch_if_neither_keeps_the_limit() -> None:
+    """Each of the two alone misses it, asked one by one."""
+
+    def ask(**more: Any) -> Any:
+        about = {"input_size": 4096, "samples": 244_141, "max_dollars": 100}
+        devices, sizes = ["h100", "b200"], {"global_batch_size": 256}
+        return package.compare("llama-3.1-8b", "auto", devices, **about, **sizes, **more)
+
+    found, both = ask(), ask(sharding="fsdp", launch="compiled")
+    assert all(one.missed for one in (found, ask(sharding="fsdp"), ask(launch="compiled")))
+    assert not both.missed
+    assert found.offer == both.cheapest
+    assert 'launch="compiled" sharding="fsdp" (8 x h100 ' in worded(found.offered)
