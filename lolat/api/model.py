@@ -133,7 +133,7 @@ class Model(Device):
         question = Question(asked.batch_size, asked.predictor, input_size=asked.input_size)
         graph = model._read(network, question)
         best = in_fastest(model, graph, question) if asked.precision == BEST else None
-        device = best.query.model if best else model
+        device = best.query.device if best else model
         explanation = explain(device, graph, question, at_size(network), asked.block)
         prediction = explanation.prediction.named(network, asked.input_size)
         return replace(explanation, prediction=prediction)

@@ -99,7 +99,7 @@ class Predictions(Several):
         ends = " to ".join(dict.fromkeys(milliseconds(ms) for ms in (*times[:1], *times[-1:])))
         lost = [f"{name} could not be read: {why}" for name, why in self.failures.items()]
         lost += left_out_lines(self.left_out)
-        differ = not_alike(p.query.model for p in self.answers)
+        differ = not_alike(p.query.device for p in self.answers)
         networks = {plain(p.query.network) for p in self.answers}
         devices = {plain(p.device) for p in self.answers}
         words = plural(len(times), "prediction")
@@ -305,7 +305,7 @@ def _larger(prediction: Prediction, limits: Limits) -> Prediction | None:
     query, size = prediction.query, prediction.batch_size
     while (size := 2 * size) <= MOST_TRIED:
         asked = Question(size, prediction.predictor, query.coverage)
-        found = predict(query.model, query.graph, asked)
+        found = predict(query.device, query.graph, asked)
         if found.fits is False:
             return None
         if end_ms(found, limits.sure) <= limits.longest_ms(size):

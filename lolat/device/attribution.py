@@ -140,8 +140,8 @@ class Explanation(Result):
     @property
     def has_other_runtimes(self) -> bool:
         """True if a change runs the network in another framework, by a profile of the same processor."""
-        model = self.prediction.query.model
-        return bool(other_runtimes(model.file, model.source))
+        device = self.prediction.query.device
+        return bool(other_runtimes(device.file, device.source))
 
     @property
     def block(self) -> str | None:
@@ -189,7 +189,7 @@ class Explanations(Several):
 
 
 def explain(
-    model: Device,
+    device: Device,
     network: Graph | Analysis,
     question: Question = DEFAULT,
     at_size: AtSize | None = None,
@@ -203,9 +203,9 @@ def explain(
     """
     analysis = analyze(network)
     position = None if block is None else find_block(analysis, block)
-    now = predict(model, analysis, question)
-    model = now.query.model  # in the network's own precision
-    formula = model.predictor(now.predictor)
+    now = predict(device, analysis, question)
+    device = now.query.device  # in the network's own precision
+    formula = device.predictor(now.predictor)
     counts = formula.counts_of(analysis, now.batch_size)
     of_blocks = np.zeros((len(analysis.blocks), counts.shape[1]), counts.dtype)
     np.add.at(of_blocks, analysis.owner, counts)
@@ -217,8 +217,8 @@ def explain(
         side = image_side(analysis.graph)
         smaller = _at_half(side, at_size)
         of_network = _changes_of_network(analysis, blocks, smaller)
-        own = (*_changes_of_mode(model, now), *_changes_of_runtime(model, now))
-        worthwhile = _worthwhile(model, now, [*own, *of_network])
+        own = (*_changes_of_mode(device, now), *_changes_of_runtime(device, now))
+        worthwhile = _worthwhile(device, now, [*own, *of_network])
         has_one_size = smaller is None and takes_images(analysis.graph)
         return Explanation(now, total, blocks, (), worthwhile, has_one_size)
     terms = formula.of_operations(analysis, now.batch_size)
@@ -231,7 +231,7 @@ def explain(
     )
     changes = _changes_of_block(analysis.graph, inside)
     explained = blocks[position]
-    worthwhile = _worthwhile(model, now, changes, explained.latency_ms)
+    worthwhile = _worthwhile(device, now, changes, explained.latency_ms)
     part = "" if block in (explained.name, explained.named.label) else str(block)
     return Explanation(now, total, (explained,), parts, worthwhile, part=part)
 
@@ -245,7 +245,7 @@ def _attribution(
 ) -> Attribution:
     """An Attribution from counts, (COLUMNS,), and times of the formula's terms in ms, (features,)."""
     latency = float(terms.sum())
-    numbers = prediction.query.model.predictor(prediction.predictor).units(counts)
+    numbers = prediction.query.device.predictor(prediction.predictor).units(counts)
     lines = tuple(
         Term(f, int(n), float(ms) / int(n) if n else 0.0, float(ms))
         for f, n, ms in zip(prediction.features, numbers, terms, strict=True)
@@ -282,13 +282,13 @@ def find_block(analysis: Analysis, name: str) -> int:
 
 
 def _worthwhile(
-    model: Device, now: Prediction, changes: Iterable[Change], block_ms: float | None = None
+    device: Device, now: Prediction, changes: Iterable[Change], block_ms: float | None = None
 ) -> tuple[Counterfactual, ...]:
     """The changes that save enough time, the largest saving first; `block_ms`: the explained block's ms."""
     worthwhile = []
     for kind, words, changed in changes:
         asked, graph = (
-            (model, changed) if isinstance(changed, Graph) else (changed, now.query.graph)
+            (device, changed) if isinstance(changed, Graph) else (changed, now.query.graph)
         )
         new = predict(asked, graph, Question(now.batch_size, now.predictor))
         saves = now.latency_ms - new.latency_ms
@@ -304,14 +304,14 @@ def _worthwhile(
     return tuple(sorted(worthwhile, key=lambda c: -c.saves_ms))
 
 
-def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
+def _changes_of_mode(device: Device, now: Prediction) -> Iterator[Change]:
     """The unchanged network in other execution modes of the device."""
     if now.host_bound and now.launch != GRAPH:
         words = (
             "torch.compile with CUDA graphs, which starts its operations at once (--launch graph)"
         )
-        yield ("launch", words, model.run_as(None, GRAPH))
-    mode, graph = model.file.mode, now.query.graph
+        yield ("launch", words, device.run_as(None, GRAPH))
+    mode, graph = device.file.mode, now.query.graph
     for kind, words, change in (
         ("compile", "fused by torch.compile", {"launch": COMPILED}),
         ("channels_last", "images and weights in channels_last", {"channels_last": True}),
@@ -319,31 +319,31 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
         wanted, run = replace(mode, **change), RunAs(**change)
         if wanted == mode or mode.fused or (kind == "channels_last" and not has_images(graph)):
             continue
-        if kind == "compile" and model.file.product == UNKNOWN:  # it may be a CPU
+        if kind == "compile" and device.file.product == UNKNOWN:  # it may be a CPU
             continue
-        each = (measured_in(model, wanted.__eq__, origin) for origin in (LOCAL, SHIPPED))
-        if (its := next(filter(None, each), None)) and model.file.other_form is None:
-            if model.asked.host_us is not None:
-                its = its.run_as(host_us=model.asked.host_us)
+        each = (measured_in(device, wanted.__eq__, origin) for origin in (LOCAL, SHIPPED))
+        if (its := next(filter(None, each), None)) and device.file.other_form is None:
+            if device.asked.host_us is not None:
+                its = its.run_as(host_us=device.asked.host_us)
             yield (kind, f"{words} (as {its.profile})", its)
         else:
             with suppress(InputError):
-                its = as_written(run.device(model), graph)
+                its = as_written(run.device(device), graph)
                 yield (kind, f"{words} ({run.options.strip()})", its)
-    halves = [d for d in in_precisions(model, (AMP, *sorted(HALVES))) if d is not model]
+    halves = [d for d in in_precisions(device, (AMP, *sorted(HALVES))) if d is not device]
     asked = Question(now.batch_size, now.predictor)
     if halves and mode.dtype not in (FLOAT16, BFLOAT16):
-        fastest = min(halves, key=lambda device: predict(device, graph, asked).latency_ms)
+        fastest = min(halves, key=lambda one: predict(one, graph, asked).latency_ms)
         what = "weights in half precision too" if mode.dtype == AMP else "in half precision"
         words = f"{what} (--precision {fastest.asked.precision})"
         yield ("precision", words, fastest)
 
 
-def _changes_of_runtime(model: Device, now: Prediction) -> Iterator[Change]:
+def _changes_of_runtime(device: Device, now: Prediction) -> Iterator[Change]:
     """The unchanged network in the framework whose profile of this processor predicts the shortest time."""
     found = []
-    for path, file in other_runtimes(model.file, model.source):
-        other = with_file(model, file, str(path), path.stem)
+    for path, file in other_runtimes(device.file, device.source):
+        other = with_file(device, file, str(path), path.stem)
         with suppress(InputError):  # it lacks the formula, or cannot run the network
             new = predict(other, now.query.graph, Question(now.batch_size, now.predictor))
             found.append((new.latency_ms, other))

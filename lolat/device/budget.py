@@ -123,7 +123,7 @@ network at i units and its batch size)."""
 
 
 def budget(
-    model: Device,
+    device: Device,
     network: Graph | Analysis,
     vary: str,
     question: Question,
@@ -137,7 +137,7 @@ def budget(
     equal. See `Model.budget`.
     """
     if precision == BEST:
-        return _in_best_precision(model, network, vary, question, at_size)
+        return _in_best_precision(device, network, vary, question, at_size)
     question.check_limit()
     vary = PARAMETERS["vary"].choice(vary)
     max_ms, sure = question.max_ms or 0.0, bool(question.sure)
@@ -151,7 +151,7 @@ def budget(
         try:
             changed, batch_size = network_of(i)
             asked = replace(question, batch_size=batch_size)
-            return Candidate(value, predict(model, changed, asked))
+            return Candidate(value, predict(device, changed, asked))
         except MissingPackageError:
             raise
         except InputError:
@@ -163,7 +163,7 @@ def budget(
             return None
         return end_ms(tried.prediction, sure) <= max_ms and tried.prediction.fits is not False
 
-    now = Candidate(own, predict(model, network, question))
+    now = Candidate(own, predict(device, network, question))
     start = min(max(round(own / unit), 1), most)
     last = last_within(fits, most, start, sure)
     best = step(last) if last else None
@@ -179,20 +179,20 @@ def budget(
 
 
 def _in_best_precision(
-    model: Device, network: Graph | Analysis, vary: str, question: Question, at_size: AtSize | None
+    device: Device, network: Graph | Analysis, vary: str, question: Question, at_size: AtSize | None
 ) -> BudgetAnswer:
     """The largest answer of `budget` among a device's precisions, the fastest if several are equal.
 
     If no precision has an answer, raise the AnswerIsNo of the fastest precision.
     """
 
-    def ask(device: Device) -> BudgetAnswer | AnswerIsNo:
+    def ask(one: Device) -> BudgetAnswer | AnswerIsNo:
         try:
-            return budget(device, network, vary, question, at_size)
+            return budget(one, network, vary, question, at_size)
         except AnswerIsNo as no:
             return no
 
-    found = in_each_precision(model, network, ask)
+    found = in_each_precision(device, network, ask)
     kept = [answer for answer in found if isinstance(answer, BudgetAnswer)]
     if not kept:
         noes = [no for no in found if isinstance(no, AnswerIsNo)]

@@ -89,21 +89,21 @@ def as_before_fit(file: DeviceFile) -> DeviceFile:
 # ---- A device in another execution mode
 
 
-def run_as(model: D, asked: RunAs) -> D:
+def run_as(device: D, asked: RunAs) -> D:
     """The device in a precision, launch and layout (see `_in_mode`), with the host's launch overhead.
 
     A field of `asked` that is None stays as it was. InputError if the device cannot run in this mode or has
     no host.
     """
-    model = _in_mode(model, asked)
-    host_us = model.asked.host_us
+    device = _in_mode(device, asked)
+    host_us = device.asked.host_us
     if host_us is None:
-        return model
-    kernels = (f for f in model.predictors.values() if isinstance(f, Roofline))
+        return device
+    kernels = (f for f in device.predictors.values() if isinstance(f, Roofline))
     hosted = [(f, f.host) for f in kernels if f.host]
     if not hosted:
         raise InputError(
-            f"{arg('host_us')} {host_us:g}: {model.name} has no host that starts its operations; expected "
+            f"{arg('host_us')} {host_us:g}: {device.name} has no host that starts its operations; expected "
             "the profile of a GPU, or leave it out",
             code="no-host",
             of_device=True,
@@ -111,12 +111,12 @@ def run_as(model: D, asked: RunAs) -> D:
     given = {"start_ms": host_us / 1e3, "source": GIVEN, "factor": FACTOR[GIVEN]}
     hosts = (replaced(f, host=replaced(host, **given)) for f, host in hosted)
     # Training was measured with another host.
-    file = model.file.with_formulas(*hosts).but(epochs=None, training=None)
-    return _asked(model, file, asked)
+    file = device.file.with_formulas(*hosts).but(epochs=None, training=None)
+    return _asked(device, file, asked)
 
 
 def as_now(
-    model: D, spread: float, remark: Remark, ratio: float = 1.0, check: Check | None = None
+    device: D, spread: float, remark: Remark, ratio: float = 1.0, check: Check | None = None
 ) -> D:
     """The device of a machine that now takes `ratio` times as long as when it was learned.
 
@@ -124,31 +124,31 @@ def as_now(
     in intervals. `remark`: says that times are adjusted. `check`: the probe that measured the ratio.
     Training is dropped, since it was measured at another time.
     """
-    formulas = [formula.scaled(ratio) for formula in model.predictors.values()]
+    formulas = [formula.scaled(ratio) for formula in device.predictors.values()]
     for place, formula in enumerate(formulas):
         if type(formula) is Roofline and (host := formula.host):
             slower = replaced(host, start_ms=ratio * host.start_ms, call_ms=ratio * host.call_ms)
             formulas[place] = replaced(formula, host=slower)
-    noise = model.latencies_file.document["noise"] | {"repeatability": math.expm1(spread)}
-    file = model.file.with_formulas(*formulas).but(epochs=None, training=None, noise=noise)
-    return _asked(model, file.changed(remark, check), RunAs())
+    noise = device.latencies_file.document["noise"] | {"repeatability": math.expm1(spread)}
+    file = device.file.with_formulas(*formulas).but(epochs=None, training=None, noise=noise)
+    return _asked(device, file.changed(remark, check), RunAs())
 
 
-def with_file(model: D, file: DeviceFile, source: str = "", profile: str = "") -> D:
+def with_file(device: D, file: DeviceFile, source: str = "", profile: str = "") -> D:
     """The device with the contents of another file; `source` and `profile` default to the device's own."""
-    made = type(model)(file, source or model.source, model.label)
-    made.profile, made.row = profile or model.profile, model.row
+    made = type(device)(file, source or device.source, device.label)
+    made.profile, made.row = profile or device.profile, device.row
     return made
 
 
-def on_card(model: D, name: str, gpu: Gpu) -> D:
+def on_card(device: D, name: str, gpu: Gpu) -> D:
     """The device profile for another card, changed by the ratios of the two data sheets.
 
     The card is another form of the measured one (SXM, PCIe, more memory), another card of its chip, or one
     of the next generation. `name`: the other card's name; `gpu`: its data sheet.
     """
-    formula, measured = model.file.kernels, model.file.product
-    was = find_gpu(measured) or model.file.gpu  # both cards by their makers' sheets
+    formula, measured = device.file.kernels, device.file.product
+    was = find_gpu(measured) or device.file.gpu  # both cards by their makers' sheets
     assert formula is not None
     assert was is not None
     is_of_chip = card_of(gpu.name) == card_of(was.name) or gpu.chip == was.chip
@@ -160,15 +160,15 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
         f"measured on {measured}",
         f"{name} has {wider:.2f} times its bandwidth and {faster:.2f} times its rate, by the data sheets",
     )
-    file = model.file.but(
+    file = device.file.but(
         name=name, device=name, predictors={Roofline.name: formula.to_dict()}, other_form=remark,
-        environment={n: v for n, v in model.file.recorded.items() if n != "sheet"},
+        environment={n: v for n, v in device.file.recorded.items() if n != "sheet"},
         epochs=None, training=None, llm=None, before=None,
     )  # fmt: skip
-    return type(model)(file, model.source)
+    return type(device)(file, device.source)
 
 
-def _in_mode(model: D, asked: RunAs) -> D:
+def _in_mode(device: D, asked: RunAs) -> D:
     """The device in a precision, a launch mode and a layout of images.
 
     A bundled profile of the same GPU measured in that mode is preferred to this device's formula, changed
@@ -178,10 +178,10 @@ def _in_mode(model: D, asked: RunAs) -> D:
     dtype = asked.precision and dtype_named(asked.precision)
     given = {"dtype": dtype, "launch": launch, "channels_last": asked.channels_last}
     changes: dict[str, Any] = {n: value for n, value in given.items() if value}
-    file = model.file
+    file = device.file
     if not file.has_latencies and (file.epochs is not None or file.llm is not None):
-        return _without_latencies(model, changes, asked)
-    file = model.latencies_file
+        return _without_latencies(device, changes, asked)
+    file = device.latencies_file
     if (timed := file.epochs_mode) and replace(timed, **changes) != timed:
         file = file.but(epochs=None)  # epochs were timed in another mode
     mode = file.mode
@@ -189,7 +189,7 @@ def _in_mode(model: D, asked: RunAs) -> D:
         changes.pop("channels_last", None)  # a compiler chooses channels last itself
     wanted = replace(mode, **changes)
     if wanted == mode:
-        return _asked(model, file, asked)
+        return _asked(device, file, asked)
     if "before" in file.document:
 
         def nearness(its: Mode) -> tuple[bool, bool]:
@@ -197,27 +197,27 @@ def _in_mode(model: D, asked: RunAs) -> D:
 
         old = as_before_fit(file)
         if nearness(old.mode) > nearness(mode):
-            return _in_mode(_asked(model, old, RunAs()), replace(asked, launch=wanted.launch))
+            return _in_mode(_asked(device, old, RunAs()), replace(asked, launch=wanted.launch))
     kernels = file.kernels
     if kernels is None or (wanted.launch != mode.launch and not kernels.host):
-        raise _impossible(model, wanted)
-    if measured := measured_in(model, wanted.__eq__):
-        return _asked(measured, measured.file, asked, model.asked)
-    if near := _near(model, mode, wanted):
+        raise _impossible(device, wanted)
+    if measured := measured_in(device, wanted.__eq__):
+        return _asked(measured, measured.file, asked, device.asked)
+    if near := _near(device, mode, wanted):
         if near.file.mode.dtype != wanted.dtype:
             asked = replace(asked, precision=PRECISION_OF[wanted.dtype])
         if wanted.fused and not near.file.mode.fused and mode.half:
             near = with_file(near, _as_laid_out_by_a_compiler(near.file, file))
-        return _in_mode(near, asked.after(model.asked))
-    return _asked(model, _changed(file, kernels, wanted), asked)
+        return _in_mode(near, asked.after(device.asked))
+    return _asked(device, _changed(file, kernels, wanted), asked)
 
 
-def _impossible(model: Device, wanted: Mode) -> InputError:
+def _impossible(device: Device, wanted: Mode) -> InputError:
     """The error for a launch, layout or precision in which a device cannot be predicted."""
-    mode = model.file.mode
+    mode = device.file.mode
     if wanted.launch != mode.launch:
         return InputError(
-            f"{arg('launch')} {wanted.launch}: {model.name} was measured in {mode.launch} mode only; "
+            f"{arg('launch')} {wanted.launch}: {device.name} was measured in {mode.launch} mode only; "
             "expected a GPU, or a CPU's profile learned so (lolat learn --compile)",
             code="no-launch",
             of_device=True,
@@ -227,19 +227,19 @@ def _impossible(model: Device, wanted: Mode) -> InputError:
             "expected a GPU's profile, or one that was learned so (lolat learn --channels-last)"
         )
         measured = f"measured channels first; {expected}"
-        if (model.file.environment.framework or BACKENDS[0]) == BACKENDS[0]:
+        if (device.file.environment.framework or BACKENDS[0]) == BACKENDS[0]:
             measured = (
                 "measured in TensorFlow, whose images lie channels last already; leave it out"
             )
         return InputError(
-            f"{arg('channels_last')}: {model.name} was {measured}",
+            f"{arg('channels_last')}: {device.name} was {measured}",
             code="no-layout",
             of_device=True,
         )
-    return no_precision(wanted.dtype, mode.dtype, None, model.name)
+    return no_precision(wanted.dtype, mode.dtype, None, device.name)
 
 
-def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
+def _near(device: D, mode: Mode, wanted: Mode) -> D | None:
     """The bundled device measured in a mode closer to `wanted` than this device's; None without one."""
 
     def fused(its: Mode) -> bool:
@@ -253,13 +253,13 @@ def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
     if not wanted.half:
         return None
     if not mode.half:
-        return measured_in(model, in_half)
-    if wanted.fused != mode.fused and (found := measured_in(model, fused)):
+        return measured_in(device, in_half)
+    if wanted.fused != mode.fused and (found := measured_in(device, fused)):
         return found
     # A compiler takes channels last, so its convolutions convert nothing.
     if not wanted.images_last or mode.images_last:
         return None
-    return measured_in(model, replace(mode, channels_last=True).__eq__)
+    return measured_in(device, replace(mode, channels_last=True).__eq__)
 
 
 LAID_OUT = frozenset([POINTWISE, CONVOLUTION, GROUPED, DEPTHWISE, BATCH_NORM, ELEMENTS])
@@ -311,40 +311,40 @@ def _changed(file: DeviceFile, kernels: Roofline, wanted: Mode) -> DeviceFile:
     return file.but(training=None, predictors=formulas, estimated=remark)
 
 
-def _without_latencies(model: D, changes: Mapping[str, Any], asked: RunAs) -> D:
+def _without_latencies(device: D, changes: Mapping[str, Any], asked: RunAs) -> D:
     """The device of a file without latencies; InputError if its epochs were timed in another mode."""
-    timed = model.file.epochs_mode
+    timed = device.file.epochs_mode
     if timed and replace(timed, **changes) != timed:
         name = next((n for n in ("launch", "channels_last") if n in changes), "precision")
         value = "" if name == "channels_last" else f" {getattr(asked, name)}"
         raise InputError(
-            f"{arg(name)}{value}: {model.name} has epochs of {timed} alone; expected that, or a profile "
+            f"{arg(name)}{value}: {device.name} has epochs of {timed} alone; expected that, or a profile "
             "of latencies",
             code="no-layout" if name == "channels_last" else f"no-{name}",
             of_device=True,
         )
-    return _asked(model, model.file, asked)
+    return _asked(device, device.file, asked)
 
 
-def _asked(model: D, file: DeviceFile, asked: RunAs, before: RunAs | None = None) -> D:
+def _asked(device: D, file: DeviceFile, asked: RunAs, before: RunAs | None = None) -> D:
     """The device with another file, in the mode that is asked for.
 
     `before`: the mode asked for earlier; None for the device's own.
     """
-    made = with_file(model, file)
-    made.asked = asked.after(before or model.asked)
+    made = with_file(device, file)
+    made.asked = asked.after(before or device.asked)
     return made
 
 
-def check_layout(model: Device, graph: Graph) -> None:
+def check_layout(device: Device, graph: Graph) -> None:
     """Raise InputError if channels last is asked for and the device or the network has no such layout."""
-    if not model.asked.channels_last:
+    if not device.asked.channels_last:
         return
-    mode, expected = model.file.mode, ""
+    mode, expected = device.file.mode, ""
     if not has_images(graph):
         why = "the network has no convolution over two dimensions, so it has no images to lay"
     elif not mode.half:
-        why = f"{model.name} has no times of it in {PRECISION_OF[mode.dtype]}"
+        why = f"{device.name} has no times of it in {PRECISION_OF[mode.dtype]}"
         expected = f"expected {arg('precision')} amp, fp16 or bf16, or "
     else:
         return
@@ -353,46 +353,46 @@ def check_layout(model: Device, graph: Graph) -> None:
     )
 
 
-def as_written(model: D, graph: Graph) -> D:
+def as_written(device: D, graph: Graph) -> D:
     """The device in the network's own precision if that is half or mixed; else the device as it is.
 
     InputError if another precision was asked for, if the device has no units for the network's precision,
     if the network is wider than float32 (no GPU was timed in that), or if the layout asked for changes
     nothing.
     """
-    if Roofline.name not in model.predictors:
-        return model
-    model = _in_its_precision(model, graph)
-    check_layout(model, graph)
-    return model
+    if Roofline.name not in device.predictors:
+        return device
+    device = _in_its_precision(device, graph)
+    check_layout(device, graph)
+    return device
 
 
-def _in_its_precision(model: D, graph: Graph) -> D:
+def _in_its_precision(device: D, graph: Graph) -> D:
     """The device in the network's own precision; see `as_written`."""
     dtype = run_dtype(graph) or ""
     own = None if dtype == FLOAT32 else PRECISION_OF.get(dtype)
     if dtype in ABOVE_FLOAT32:
         raise InputError(
-            f"the network is in {dtype} itself: {model.name} was not timed in it; expected the network in "
+            f"the network is in {dtype} itself: {device.name} was not timed in it; expected the network in "
             "float32",
             code="no-precision",
             of_device=True,
         )
-    if own is None or model.asked.precision == own or {model.asked.precision, own} <= HALVES:
-        return model  # fp16 and bf16 move the same bytes
-    if model.asked.precision == AMP and has_wide_adapters(graph):
-        return model
-    if model.asked.precision is not None:
+    if own is None or device.asked.precision == own or {device.asked.precision, own} <= HALVES:
+        return device  # fp16 and bf16 move the same bytes
+    if device.asked.precision == AMP and has_wide_adapters(graph):
+        return device
+    if device.asked.precision is not None:
         raise InputError(
-            f"{arg('precision')} {model.asked.precision}: the network is in {own} itself; expected {own}, "
+            f"{arg('precision')} {device.asked.precision}: the network is in {own} itself; expected {own}, "
             "or the network in float32",
             code="no-precision",
             of_device=True,
         )
-    if model.file.mode.dtype == dtype_named(own):
-        return model
+    if device.file.mode.dtype == dtype_named(own):
+        return device
     try:
-        return model.run_as(own)
+        return device.run_as(own)
     except InputError as error:
         other = f"{arg('precision')} fp16, or " if own == "bf16" else ""
         raise InputError(
@@ -428,34 +428,34 @@ def measured_models(
     return [(path, file) for _, path, file in sorted(found, key=lambda one: one[0])]
 
 
-def measured_in(model: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) -> D | None:
+def measured_in(device: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) -> D | None:
     """The device measured by the same framework in a mode that `asked` accepts; None if there is none.
 
     Both files have one `origin`: a bundled file never takes a user's measurements. Another card of a
     measured chip gets that chip's profile, changed by the data sheets.
     """
-    name = model.file.product
-    gpu = find_gpu(name) if model.file.other_form else None
+    name = device.file.product
+    gpu = find_gpu(name) if device.file.other_form else None
     source, files = (
-        Path(model.source),
+        Path(device.source),
         [path for _, path, where in list_models() if where == origin],
     )
     if source not in files and (gpu is None or source.is_file()):  # a fitted file has its own times
         return None
-    framework = model.file.environment.framework
+    framework = device.file.environment.framework
     for path, file in measured_models(name, asked, gpu, origin):
         if file.environment.framework != framework:
             continue
-        made = with_file(model, file, str(path), path.stem)
+        made = with_file(device, file, str(path), path.stem)
         if gpu is None or file.product == name:
             return made
-        return with_file(model, on_card(made, name, gpu).file)
+        return with_file(device, on_card(made, name, gpu).file)
     return None
 
 
-def in_precisions(model: D, precisions: Sequence[str]) -> Iterator[D]:
+def in_precisions(device: D, precisions: Sequence[str]) -> Iterator[D]:
     """Yield the device as measured, then in each of these precisions that it has."""
-    yield model
-    for precision in precisions if Roofline.name in model.predictors else ():
+    yield device
+    for precision in precisions if Roofline.name in device.predictors else ():
         with contextlib.suppress(InputError):
-            yield model.run_as(precision)
+            yield device.run_as(precision)

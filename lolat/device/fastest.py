@@ -40,24 +40,24 @@ OTHER_MODES: dict[str, dict[str, Any]] = {
 effort."""
 
 
-def in_fastest(model: Device, network: Graph | Analysis, question: Question) -> Prediction:
+def in_fastest(device: Device, network: Graph | Analysis, question: Question) -> Prediction:
     """The prediction of a device in its fastest precision; a network in half precision keeps its own.
 
     Among precisions within TIED, the one with the least memory is chosen.
     """
-    found = in_each_precision(model, network, partial(predict, network=network, question=question))
+    found = in_each_precision(device, network, partial(predict, network=network, question=question))
     least = min(map(sample_ms, found))
     tied = [p for p in found if sample_ms(p) <= TIED * least]
     # `reversed` prefers the later precision among equals.
     best = min(reversed(tied), key=lambda p: p.memory.total_bytes)
-    run = _called_as(model, best.query.model)
-    return replace(best, query=replace(best.query, model=run, fastest_of=model))
+    run = _called_as(device, best.query.device)
+    return replace(best, query=replace(best.query, device=run, fastest_of=device))
 
 
-def _called_as(model: D, run: D) -> D:
-    """The device `run`, shown under the names of `model`."""
+def _called_as(device: D, run: D) -> D:
+    """The device `run`, shown under the names of `device`."""
     made = copy(run)
-    made.label, made.row = model.label, model.row
+    made.label, made.row = device.label, device.row
     return made
 
 
@@ -67,7 +67,7 @@ def faster_precision(prediction: Prediction) -> Prediction | None:
     if prediction.predictor != Roofline.name:
         return None
     question = Question(prediction.batch_size, coverage=query.coverage)
-    best = in_fastest(query.model, query.graph, question)
+    best = in_fastest(query.device, query.graph, question)
     return best if TIED * sample_ms(best) < sample_ms(prediction) else None
 
 
@@ -77,7 +77,7 @@ def precision_words(prediction: Prediction, at: str = "") -> str:
     `at`: words on the batch size, which follow the time.
     """
     query = prediction.query
-    if prediction.launch is None or query.model.asked.precision or query.fastest_of:
+    if prediction.launch is None or query.device.asked.precision or query.fastest_of:
         return ""
     if (better := faster_precision(prediction)) is None:
         return ""
@@ -117,13 +117,13 @@ def _in_mode(prediction: Prediction, asked: dict[str, Any]) -> Prediction:
         return prediction
     question = Question(prediction.batch_size, coverage=query.coverage)
     ask = in_fastest if query.fastest_of else predict
-    answer = ask((query.fastest_of or query.model).run_as(**asked), query.graph, question)
-    model = _called_as(query.model, answer.query.model)
+    answer = ask((query.fastest_of or query.device).run_as(**asked), query.graph, question)
+    device = _called_as(query.device, answer.query.device)
     return replace(
         answer,
         network=prediction.network,
         prices=prediction.prices,
-        query=replace(query, model=model, fastest_of=answer.query.fastest_of),
+        query=replace(query, device=device, fastest_of=answer.query.fastest_of),
     )
 
 
@@ -158,19 +158,19 @@ def remedy_words(better: Prediction, words: str) -> str:
     return f"in {better.precision} {words} ({arg('precision')} best)"
 
 
-def in_each_precision(model: D, network: Graph | Analysis, ask: Callable[[D], A]) -> list[A]:
+def in_each_precision(device: D, network: Graph | Analysis, ask: Callable[[D], A]) -> list[A]:
     """The answers of a device as measured and in each of its precisions, with the layout asked for.
 
     A network in half precision has one answer, in its own precision. InputError if no precision is
     possible.
     """
     if run_dtype(analyze(network).graph) in (FLOAT16, BFLOAT16):
-        return [ask(model)]
+        return [ask(device)]
     answers: list[A] = []
     refused: InputError | None = None
-    for device in in_precisions(model, PRECISIONS[1:]):  # all but float32
+    for one in in_precisions(device, PRECISIONS[1:]):  # all but float32
         try:
-            answers.append(ask(device))
+            answers.append(ask(one))
         except InputError as error:
             if error.code not in ("no-precision", "no-layout"):
                 raise

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 def largest_batch(
-    model: Device, analysis: Analysis, question: Question,
+    device: Device, analysis: Analysis, question: Question,
     predict: Callable[[Device, Analysis, Question], Timed],
 ) -> int:  # fmt: skip
     """The largest batch size that fits in memory and keeps the question's limit; 1 if none keeps it.
 
     InputError if the memory is unknown, AnswerIsNo if not even one sample fits.
     """
-    mode = model.file.mode
-    has, limit = model.file.available_bytes, question.max_ms
+    mode = device.file.mode
+    has, limit = device.file.available_bytes, question.max_ms
     if has is None:
-        raise no_memory(model.label)
+        raise no_memory(device.label)
     most = analysis.largest_batch(mode, has)
     if not most:
         needed = analysis.memory(1, mode).total_bytes
@@ -38,7 +38,7 @@ def largest_batch(
         return most
 
     def keeps(n: int, sure: bool) -> bool:
-        return end_ms(predict(model, analysis, replace(question, batch_size=n)), sure) <= limit
+        return end_ms(predict(device, analysis, replace(question, batch_size=n)), sure) <= limit
 
     return max(last_within(keeps, most, 1, bool(question.sure)), 1)
 

@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from lolat.device.device import Device
 
 
-def predict(model: Device, network: Graph | Analysis, question: Question) -> Prediction:
+def predict(device: Device, network: Graph | Analysis, question: Question) -> Prediction:
     """Predict one forward pass of a network; a network in half precision is predicted in that precision.
 
     InputError for an impossible batch size, predictor or coverage.
     """
-    question.check(model)
+    question.check(device)
     graph = (analysis := analyze(network)).graph
-    model = as_written(model, graph)
-    formula, coverage = model.predictor(question.predictor), question.coverage
+    device = as_written(device, graph)
+    formula, coverage = device.predictor(question.predictor), question.coverage
     batch = question.batch_size
-    size = largest_batch(model, analysis, question, predict) if batch == AUTO else as_whole(batch)
+    size = largest_batch(device, analysis, question, predict) if batch == AUTO else as_whole(batch)
     counts = analysis.block_counts(size)
-    file, where, mode = model.file, model.file.environment, model.file.mode
+    file, where, mode = device.file, device.file.environment, device.file.mode
     terms, call_ms, steps = formula.of_blocks(analysis, size)
     latency = float(terms.sum()) + call_ms
-    found = extrapolation_of(model, analysis, size, formula, terms / (latency or 1.0), steps)
+    found = extrapolation_of(device, analysis, size, formula, terms / (latency or 1.0), steps)
     extrapolation, of_counts = with_untimed(found, formula, analysis, size, mode)
     steps_alone = [] if where.fitted_on.inference else [STEPS_ALONE]
     inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
@@ -53,13 +53,13 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     half, doubts = widened_half_width(
         formula, steps, extrapolation, file.noise, coverage, graph=graph,
         ops=int(counts[:, COLUMNS.index("ops")].sum()), terms_ms={**terms_ms, CONSTANT: call_ms},
-        is_checked=bool(model.state and model.state.check))  # fmt: skip
+        is_checked=bool(device.state and device.state.check))  # fmt: skip
     if mode.dtype == AMP:
         half, doubts = with_copies(half, doubts, file, graph, latency)
     remarks = [*graph.batch_independent] if size > 1 else []
     remarks += (*extrapolation.remarks, *amp_remarks(file), *doubts, *steps_alone)
     remarks += (*other_framework(file, graph.framework), *of_its_source(file))
-    remarks += (*layout_remarks(model, graph), *lost_upcasts(graph, mode), *of_counts)
+    remarks += (*layout_remarks(device, graph), *lost_upcasts(graph, mode), *of_counts)
     interval = interval_around(latency, half)
     interval = steps.interval(half, coverage) if steps and half is not None else interval
     return Prediction(
@@ -72,9 +72,9 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
         in_domain=None if inside is None else inside >= MOSTLY_SHARE,
         inside_share=inside,
         memory=analysis.memory(size, mode),
-        model=model.name,
+        model=device.name,
         learned=where.date,
-        state=model.state,
+        state=device.state,
         warnings=tuple(dict.fromkeys(remarks)),
         names=tuple(block.name for block in analysis.blocks),
         features=formula.features,
@@ -87,5 +87,5 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
         available_bytes=file.available_bytes,
         host_ms=None if steps is None else steps.host_ms,
         host_bound=None if steps is None else steps.host_bound,
-        query=Query(model, graph, coverage),
+        query=Query(device, graph, coverage),
     )

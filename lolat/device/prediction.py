@@ -47,14 +47,14 @@ CLOSE = 0.1
 
 @dataclass(frozen=True)
 class Query:
-    """The question that a prediction answers: the latency of `graph` on the device `model`.
+    """The question that a prediction answers: the latency of `graph` on `device`.
 
-    `fastest_of`: the device, if `model` is that device in its fastest precision; else None. `spec`: the
-    network as the user gave it, None for a graph; `coverage`: None for the default; `reader`: a function
-    that reads the network at another resolution, None if `spec` suffices for that.
+    `fastest_of`: the device as asked, if `device` is that one in its fastest precision; else None.
+    `spec`: the network as the user gave it, None for a graph; `coverage`: None for the default;
+    `reader`: a function that reads the network at another resolution, None if `spec` suffices for that.
     """
 
-    model: Device
+    device: Device
     graph: Graph
     coverage: float | None = None
     spec: Any = None
@@ -85,9 +85,9 @@ class Query:
         """MODEL NETWORK and the options of a command; None for a network that is a Python object."""
         if not isinstance(self.spec, (str, os.PathLike)):
             return None
-        asked_of = f"{quote(plain(self.model.label))} {quote(plain(self.network))}"
+        asked_of = f"{quote(plain(self.device.label))} {quote(plain(self.network))}"
         sizes = self.input_size.options if self.input_size else ""
-        return f"{asked_of}{sizes}{self.model.asked.options}"
+        return f"{asked_of}{sizes}{self.device.asked.options}"
 
 
 @dataclass(frozen=True)
@@ -203,22 +203,22 @@ class Prediction(Result):
     @property
     def device(self) -> str:
         """The name or path of the device that was asked for, as a command takes it."""
-        return self.query.model.label
+        return self.query.device.label
 
     @property
     def card(self) -> str:
         """The form and memory of the GPU, such as "PCIe 40 GB"; "" if the name asked for says them."""
-        return form_and_memory(self.device, self.query.model.file.gpu)
+        return form_and_memory(self.device, self.query.device.file.gpu)
 
     @property
     def row_name(self) -> str:
         """The device's name in tables and sentences; with its precision if several are compared."""
-        return self.query.model.row_name
+        return self.query.device.row_name
 
     @property
     def profile(self) -> str:
         """The name or path of the profile that answers, as a command takes it."""
-        return self.query.model.profile
+        return self.query.device.profile
 
     @property
     def arguments(self) -> str | None:
@@ -239,7 +239,7 @@ class Prediction(Result):
     @property
     def host_us(self) -> float | None:
         """The host's time to launch an operation, µs; None if it was not given."""
-        return self.query.model.asked.host_us
+        return self.query.device.asked.host_us
 
     @property
     def after_host_ms(self) -> float:
@@ -254,14 +254,14 @@ class Prediction(Result):
     @property
     def channels_last(self) -> bool | None:
         """True if images are stored channels last; None if the time does not depend on it."""
-        model = self.query.model
-        return layout_of(model.file.mode, self.query.graph, model.asked.channels_last)
+        device = self.query.device
+        return layout_of(device.file.mode, self.query.graph, device.asked.channels_last)
 
     @property
     def runs_as(self) -> str:
         """The execution mode in words; see `mode_words`."""
-        model = self.query.model
-        return mode_words(model.file, self.query.graph, model.asked.channels_last)
+        device = self.query.device
+        return mode_words(device.file, self.query.graph, device.asked.channels_last)
 
     @property
     def fits(self) -> bool | None:
@@ -276,7 +276,7 @@ class Prediction(Result):
         """
         from lolat.hardware.rental import rental_of  # imported late, since few users ask for prices
 
-        file = self.query.model.file
+        file = self.query.device.file
         rental = rental_of(file, None, self.prices, step_bytes=self.memory_bytes)
         if rental is None:
             return None, None, None
@@ -316,7 +316,7 @@ class Prediction(Result):
     @property
     def largest_batch(self) -> int:
         """The largest batch size that fits in memory; 0 if none fits or the memory is not known."""
-        analysis, mode = analyze(self.query.graph), self.query.model.file.mode
+        analysis, mode = analyze(self.query.graph), self.query.device.file.mode
         return analysis.largest_batch(mode, self.available_bytes or 0)
 
     @property
@@ -399,7 +399,7 @@ def domain_words(prediction: Prediction) -> str:
     """The share of a network's time that is inside the measured range, in words."""
     share = prediction.inside_share
     if prediction.in_domain is None or share is None:
-        known = prediction.query.model.file.timed_batches
+        known = prediction.query.device.file.timed_batches
         return f"the measured range is {f'known by batch alone: {span(known)}' if known else 'not known'}"
     if share > 1.0 - NEGLIGIBLE_SHARE:
         return "inside the measured range"

@@ -93,10 +93,10 @@ def amp_remarks(file: DeviceFile) -> Iterator[str]:
         yield FLOAT16_AMP
 
 
-def layout_remarks(model: Device, graph: Graph) -> Iterator[str]:
+def layout_remarks(device: Device, graph: Graph) -> Iterator[str]:
     """Yield remarks on a layout chosen by a compiler, or impossible for a network's convolutions."""
-    mode = model.file.mode
-    if mode.fused and model.asked.channels_last:
+    mode = device.file.mode
+    if mode.fused and device.asked.channels_last:
         yield LAID_BY_COMPILER
     if mode.channels_last and not mode.fused and has_convolutions(graph) and not has_images(graph):
         yield NO_IMAGES

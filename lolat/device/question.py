@@ -54,10 +54,10 @@ class RunAs:
                 object.__setattr__(self, name, PARAMETERS[name].choice(given))
         check_given(host_us=self.host_us, channels_last=self.channels_last)
 
-    def device(self, model: Runs) -> Runs:
+    def device(self, device: Runs) -> Runs:
         """The device in this execution mode; with BEST as the precision, it keeps its own precision."""
         precision = None if self.precision == BEST else self.precision
-        return model.run_as(precision, self.launch, self.host_us, self.channels_last)
+        return device.run_as(precision, self.launch, self.host_us, self.channels_last)
 
     def after(self, before: RunAs) -> RunAs:
         """This mode, with the values of an earlier mode where this one has none."""
@@ -169,7 +169,7 @@ class LatencyQuestion(Question, RunAs):
         told = [" ".join(words[n].format(word) for n, word in one.items()) for one in each]
         return [(text, replace(self, **one)) for text, one in zip(told, each, strict=True)]
 
-    def device(self, model: Runs) -> Runs:
+    def device(self, device: Runs) -> Runs:
         """The device in this execution mode (BEST: in its own precision); InputError for several modes."""
         for name in LISTS:
             if isinstance(given := getattr(self, name), tuple):
@@ -178,7 +178,7 @@ class LatencyQuestion(Question, RunAs):
                     "lolat.predict(network, on=device) compares several",
                     code=argument_code(name),
                 )
-        return super().device(model)
+        return super().device(device)
 
 
 class LatencyOptions(TypedDict, total=False):

@@ -35,7 +35,7 @@ def errors_of(prediction: Prediction) -> Hashable:
     for a host-bound network, in a precision that was not timed, and in float32, where errors differ between
     GPUs.
     """
-    file = prediction.query.model.file
+    file = prediction.query.device.file
     is_timed = file.mode.half and file.estimated is None and file.other_form is None
     if prediction.host_bound is not False or not is_timed:
         return None
@@ -44,7 +44,7 @@ def errors_of(prediction: Prediction) -> Hashable:
 
 def compared(predictions: Sequence[Prediction]) -> Sequence[Prediction]:
     """Predictions with comparable times: without profiles learned on a busy machine, unless all were."""
-    return [p for p in predictions if p.query.model.file.loaded is None] or predictions
+    return [p for p in predictions if p.query.device.file.loaded is None] or predictions
 
 
 def fastest(predictions: Sequence[Prediction]) -> Prediction | None:
@@ -56,7 +56,7 @@ def fastest(predictions: Sequence[Prediction]) -> Prediction | None:
     predictions = compared(predictions)
     able = [p for p in predictions if p.fits is not False]
     best = min(able, key=sample_ms, default=None)
-    if best is None or not_alike(p.query.model for p in predictions):
+    if best is None or not_alike(p.query.device for p in predictions):
         return None
     of_size = [p for p in able if (p.network, p.batch_size) == (best.network, best.batch_size)]
     return None if hosts_decide(of_size) else best
@@ -71,6 +71,6 @@ def cheapest(predictions: Sequence[Prediction]) -> Prediction | None:
     usd = {
         n: price for n, p in enumerate(predictions) if (price := p.dollars_per_million) is not None
     }
-    if not usd or not_alike(p.query.model for p in predictions):
+    if not usd or not_alike(p.query.device for p in predictions):
         return None
     return predictions[min(usd, key=usd.__getitem__)]

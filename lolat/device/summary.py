@@ -60,25 +60,25 @@ class ModelSummary:
     warnings: Sequence[str]
 
 
-def summary_of(model: Device) -> ModelSummary:
+def summary_of(device: Device) -> ModelSummary:
     """The summary of a profile."""
-    file, extended = model.file, model.predictors.get(AdditiveCosts.name)
+    file, extended = device.file, device.predictors.get(AdditiveCosts.name)
     fitted = {
         name: FittedPredictor(formula.coefficients, file.errors(name))
-        for name, formula in model.predictors.items()
+        for name, formula in device.predictors.items()
     }
     return ModelSummary(
-        name=model.name,
-        device=model.device,
-        file=model.source,
+        name=device.name,
+        device=device.device,
+        file=device.source,
         knows=file.knows,
-        default=model.default or None,
+        default=device.default or None,
         points=len(file.points),
         noise_floor=file.noise.floor,
         environment=file.recorded,
         predictors=fitted,
         families=families_of(extended) if extended else None,
-        state=model.state,
+        state=device.state,
         language_models=None if file.llm is None else _language_models(file.llm),
         domain=file.document.get("domain", {}),
         warnings=file.notes,
@@ -109,13 +109,13 @@ def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:
 # ---- A profile in one line
 
 
-def headline(model: Device, by: str = "by") -> str:
+def headline(device: Device, by: str = "by") -> str:
     """A profile in one line: name, device, measurements, flags, date and noise.
 
     `by`: the word before the measurements.
     """
-    file, where = model.file, model.file.environment
-    parts = [known_by(model.name, file, by), *["XLA"] * where.jit]
+    file, where = device.file, device.file.environment
+    parts = [known_by(device.name, file, by), *["XLA"] * where.jit]
     parts += [plain(f"{k}={v}") for k, v in (where.flags or {}).items()]
     if where.date and (when := moment(where.date)):
         parts.append(f"learned {ago(where.date)}, {when:%Y-%m-%d %H:%M} UTC")
@@ -124,15 +124,15 @@ def headline(model: Device, by: str = "by") -> str:
     return " · ".join(parts)
 
 
-def words_of(model: Device) -> str:
+def words_of(device: Device) -> str:
     """The `repr` of a profile: headline, execution mode, and error of its default formula."""
-    if not model.predictors:
-        return f"{headline(model)}\nknows {', '.join(model.file.knows)}"
-    errors = model.file.errors(model.default)
-    words = f"{mode_words(model.file)}; by default {model.default}"
+    if not device.predictors:
+        return f"{headline(device)}\nknows {', '.join(device.file.knows)}"
+    errors = device.file.errors(device.default)
+    words = f"{mode_words(device.file)}; by default {device.default}"
     if {"median", "points"} <= errors.keys():
         words += f": median error {percent(errors['median'])} on {errors['points']:,.0f} points"
-    return f"{headline(model)}\n{words}"
+    return f"{headline(device)}\n{words}"
 
 
 # ---- Its measurements and its execution mode in words

@@ -238,7 +238,7 @@ def _has_few_rows(graph: Graph, batch_size: int, operation: Operation) -> bool:
 
 
 def tables_extrapolation(
-    model: Device, analysis: Analysis, batch_size: int, extrapolation: Extrapolation, steps: Steps,
+    device: Device, analysis: Analysis, batch_size: int, extrapolation: Extrapolation, steps: Steps,
     formula: Roofline,
 ) -> Extrapolation:  # fmt: skip
     """The `extrapolation` with causes added that classes of operations do not show.
@@ -278,9 +278,9 @@ def tables_extrapolation(
             "product of two tensors with more than 1,000,000 results each",
             "its rate is that of small ones, such as of windows, and large ones may be faster",
         )
-    unlike, of_kinds = model.file.domain.unlike(analysis.counts.at(batch_size).sum(axis=0))
+    unlike, of_kinds = device.file.domain.unlike(analysis.counts.at(batch_size).sum(axis=0))
     unlike *= 1.0 - extrapolation.unlike - share - large
-    known = extrapolation.known or share > NEGLIGIBLE_SHARE or bool(model.file.domain.shares)
+    known = extrapolation.known or share > NEGLIGIBLE_SHARE or bool(device.file.domain.shares)
     return replace(
         extrapolation,
         unmeasured=extrapolation.unmeasured + share,
@@ -291,21 +291,21 @@ def tables_extrapolation(
 
 
 def extrapolation_of(
-    model: Device, analysis: Analysis, batch_size: int, formula: Formula, terms: np.ndarray,
+    device: Device, analysis: Analysis, batch_size: int, formula: Formula, terms: np.ndarray,
     steps: Steps | None,
 ) -> Extrapolation:  # fmt: skip
     """The part of a network outside the measured range; `terms`: (blocks, features) shares of the time."""
-    domain, shares = model.file.domain, terms.sum(axis=1)
+    domain, shares = device.file.domain, terms.sum(axis=1)
     if steps is not None and isinstance(formula, Roofline):
         found = formula.extrapolation(steps, batch_size, domain.minimum)
-        return tables_extrapolation(model, analysis, batch_size, found, steps, formula)
+        return tables_extrapolation(device, analysis, batch_size, found, steps, formula)
     if not domain.ratios:
-        if told := other_dtype(analysis.graph, model.file.mode.dtype):
+        if told := other_dtype(analysis.graph, device.file.mode.dtype):
             return Extrapolation(unmeasured=1.0, remarks=tuple(told))
         latency = float(formula.of_operations(analysis, batch_size).sum())
         ops = int(analysis.block_counts(batch_size)[:, _OPS].sum())
         minimum = domain.minimum
-        if minimum.most_samples is None and (batches := model.file.timed_batches):
+        if minimum.most_samples is None and (batches := device.file.timed_batches):
             minimum = msgspec.structs.replace(minimum, most_samples=batches[1])
         if smaller := minimum.remark(batch_size, latency, ops):
             return Extrapolation(unlike=1.0, remarks=(smaller,))
@@ -336,12 +336,12 @@ def extrapolation_of(
     # Only known data types and kinds of operations can be learned.
     is_known = all(o.kind in FORMULAS for o in analysis.graph.operations)
     can_learn = not dtypes and is_known and not analysis.counts.quantized
-    if can_learn and model.file.environment.is_learned:
+    if can_learn and device.file.environment.is_learned:
         remarks.append(
             Remark(
                 "the profile can learn this network",
                 "time it on the device and fit it in (timed.csv: network,batch_size,latency_ms): "
-                f"{fit_again(model.label)}",
+                f"{fit_again(device.label)}",
             )
         )
     return replace(extrapolation, remarks=tuple(remarks))

@@ -206,9 +206,9 @@ def refined_file(
     return made
 
 
-def _for_file(model: Device) -> DeviceFile:
+def _for_file(device: Device) -> DeviceFile:
     """The file of a device, with its environment, name and precision remark set to its present mode."""
-    file, mode = model.file, model.file.mode
+    file, mode = device.file, device.file.mode
     parts: dict[str, Any] = {"estimated": file.estimated and str(file.estimated)}
     if file.environment.mode not in (None, str(mode)):
         where = {"half": mode.half, "mode": str(mode), "compile": mode.fused}

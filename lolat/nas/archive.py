@@ -112,7 +112,7 @@ class Archive:
             arch=space.arch(row), candidate=tuple(row.tolist()), choices=space.named(row),
             score=self.sign * self.scores[n], **{**vars(whole[0]), "latency_ms": ms},
             others=tuple(
-                OnDevice(device=o.model.label, batch_size=o.estimator.batch_size, **vars(one))
+                OnDevice(device=o.device.label, batch_size=o.estimator.batch_size, **vars(one))
                 for o, one in others
             ),
         )  # fmt: skip

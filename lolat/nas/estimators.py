@@ -171,19 +171,19 @@ def fastest(grid: Grid, needed: Callable[[np.ndarray], np.ndarray]) -> np.ndarra
 
 
 def by_formula(
-    space: Space, model: Device, batch_size: int = 1, predictor: str | None = None
+    space: Space, device: Device, batch_size: int = 1, predictor: str | None = None
 ) -> LatencyEstimator:
     """The estimator by a device's formula for inference, even if the device has samples of the space."""
     first = space.network(np.zeros(len(space.positions), int))
-    model = as_written(model, first)
-    formula, size, off = model.predictor(predictor), as_whole(batch_size), ""
+    device = as_written(device, first)
+    formula, size, off = device.predictor(predictor), as_whole(batch_size), ""
     if isinstance(formula, Roofline):
         found, off = _best_estimator(space, formula, size)
     else:
         found = table_estimator(
-            space.grid, latency_tables(space, model, size, predictor)[1], formula, size
+            space.grid, latency_tables(space, device, size, predictor)[1], formula, size
         )
-    how = mode_words(model.file, first, model.asked.channels_last)
+    how = mode_words(device.file, first, device.asked.channels_last)
     return replace(found, source=f"{found.source} in {how}{off}", exact=not off)
 
 

@@ -205,14 +205,14 @@ def mixed_quantile(
     return np.asarray((low + high) / 2.0)
 
 
-def from_model(model: Device, space: Space) -> FewShotModel:
+def from_model(device: Device, space: Space) -> FewShotModel:
     """Read the fitted model of `space` from a device file; ModelFileError if it is damaged."""
     place = f"$.spaces.{space.name}"
-    found = model.file.spaces[space.name]
-    section: SpaceSection = converted(found, SpaceSection, model.source, place)
+    found = device.file.spaces[space.name]
+    section: SpaceSection = converted(found, SpaceSection, device.source, place)
     if section.choices != space.fingerprint:
         raise ModelFileError(
-            f"{model.source}: its samples of {space.name} were measured before its choices or networks "
+            f"{device.source}: its samples of {space.name} were measured before its choices or networks "
             "changed; expected the space as it was, or samples of this one: lolat nas fit",
             code="other-choices",
         )
@@ -221,7 +221,7 @@ def from_model(model: Device, space: Space) -> FewShotModel:
         pieces = fitted.pieces.get(costs.assumption)
         if pieces is None or len(costs.costs_ms) != len(pieces.terms):
             raise ModelFileError(
-                f"{model.source}: its `spaces.{space.name}` has costs of another space; fit its samples "
+                f"{device.source}: its `spaces.{space.name}` has costs of another space; fit its samples "
                 "again: lolat nas fit"
             )
     return fitted

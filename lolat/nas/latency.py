@@ -50,10 +50,10 @@ def estimator(
     return by_formula(space, model, batch_size, predictor)
 
 
-def samples_only(argument: str, model: Device) -> InputError:
+def samples_only(argument: str, device: Device) -> InputError:
     """The error for an argument to a device that has only samples of a space."""
     return InputError(
-        f"{arg(argument)}: {model.source} knows only networks measured at batch size 1; leave "
+        f"{arg(argument)}: {device.source} knows only networks measured at batch size 1; leave "
         f"{arg(argument)} out, or add latencies of inference (lolat learn)",
         code=argument_code(argument),
     )
@@ -77,7 +77,7 @@ class Answer:
 def answers(
     estimator: LatencyEstimator,
     space: Space,
-    model: Device,
+    device: Device,
     rows: np.ndarray,
     coverage: float | None = None,
 ) -> list[Answer]:
@@ -93,5 +93,5 @@ def answers(
             for ms, low, high, inside in each
         ]
     question = Question(estimator.batch_size, estimator.predictor, coverage=coverage)
-    whole = [predict(model, space.network(row), question) for row in rows]
+    whole = [predict(device, space.network(row), question) for row in rows]
     return [Answer(*(getattr(one, field.name) for field in fields(Answer))) for one in whole]

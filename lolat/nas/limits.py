@@ -35,7 +35,7 @@ class Limit:
     """
 
     space: Space
-    model: Device
+    device: Device
     estimator: LatencyEstimator
     max_ms: float
     sure: bool
@@ -44,12 +44,12 @@ class Limit:
 
     @classmethod
     def with_ratio(
-        cls, space: Space, model: Device, latencies: LatencyEstimator, max_ms: float | None, sure: bool,
+        cls, space: Space, device: Device, latencies: LatencyEstimator, max_ms: float | None, sure: bool,
         coverage: float | None,
     ) -> Limit:  # fmt: skip
         """Make a limit; without samples, `ratio` is the smallest among a few candidates."""
         longest = math.inf if max_ms is None else max_ms
-        limit = cls(space, model, latencies, longest, sure, coverage)
+        limit = cls(space, device, latencies, longest, sure, coverage)
         if not sure or isinstance(latencies, FewShotModel):
             return limit
         whole = limit.answers(
@@ -70,7 +70,7 @@ class Limit:
 
     def answers(self, rows: np.ndarray) -> list[Answer]:
         """The device's answers for whole networks."""
-        return answers(self.estimator, self.space, self.model, rows, self.coverage)
+        return answers(self.estimator, self.space, self.device, rows, self.coverage)
 
     def is_late(self, answer: Answer) -> bool:
         """True if the answer for a whole network exceeds the limit."""
@@ -84,12 +84,12 @@ class Limit:
     def question(self) -> str:
         """The limit, the device and its execution mode as text."""
         sure = f" with {100 * (self.coverage or COVERAGE):g} %" if self.sure else ""
-        return f"{self.max_ms:g} ms{sure} on {self.device}, {mode_words(self.model.file)}"
+        return f"{self.max_ms:g} ms{sure} on {self.asked_of}, {mode_words(self.device.file)}"
 
     @property
-    def device(self) -> str:
+    def asked_of(self) -> str:
         """The device and its batch size as text."""
-        return f"{plain(self.model.label)}, batch {self.estimator.batch_size}"
+        return f"{plain(self.device.label)}, batch {self.estimator.batch_size}"
 
 
 def devices_of(model: Any) -> list[Any]:

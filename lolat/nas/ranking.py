@@ -234,7 +234,7 @@ def _kept(
     return first if best is not None else Latencies.joined(kept), within, fastest, tied
 
 
-def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Ranking:
+def _with_best(found: Ranked, space: Space, device: Device, count: int) -> Ranking:
     """The ranking with its `count` best candidates, and the device's answer for the best candidate.
 
     The first PREDICTED candidates get the latency of their whole network, and are sorted by it.
@@ -246,7 +246,7 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
         return found.result
     slow = found.rows[[int(np.argmax(found.times))]]
     asked = np.concatenate([rows[:PREDICTED], slow])
-    *whole, slowest = answers(found.latencies, space, model, asked)
+    *whole, slowest = answers(found.latencies, space, device, asked)
     remarks = [*_sum_remarks(times[: len(whole)], [answer.latency_ms for answer in whole])]
     summed = three_digits(times[: len(whole)])
     times[: len(whole)] = [answer.latency_ms for answer in whole]
@@ -276,14 +276,14 @@ def _sum_remarks(sums: np.ndarray, whole: Sequence[float]) -> Iterator[str]:
         )
 
 
-def _with_nearest(result: Ranking, found: Ranked, space: Space, model: Device) -> Ranking:
+def _with_nearest(result: Ranking, found: Ranked, space: Space, device: Device) -> Ranking:
     """The ranking with its slowest candidates within the time, at most as many as its best candidates.
 
     A candidate whose sum over parts is within the time, but whose whole network is not, is left out.
     """
     count = min(len(result.best), len(found.rows) - len(result.best), PREDICTED)
     last = found.rows[np.argsort(-found.times, kind="stable")[:count]]
-    whole = answers(found.latencies, space, model, last)
+    whole = answers(found.latencies, space, device, last)
     able = [n for n in range(count) if whole[n].latency_ms <= (result.max_ms or math.inf)]
     able.sort(key=lambda n: -float(f"{whole[n].latency_ms:.9g}"))
     times = np.array([whole[n].latency_ms for n in able])

@@ -107,8 +107,10 @@ def search(
 def _other_device(limit: Limit) -> OtherDevice:
     """A device of the search, for the result."""
     by, longest = limit.estimator, limit.max_ms if math.isfinite(limit.max_ms) else None
-    model = limit.model
-    return OtherDevice(model.label, model.profile, by.batch_size, by.predictor, by.source, longest)
+    device = limit.device
+    return OtherDevice(
+        device.label, device.profile, by.batch_size, by.predictor, by.source, longest
+    )
 
 
 def _with_compared(result: SearchResult, limits: Sequence[Limit], rows: np.ndarray) -> SearchResult:
@@ -177,7 +179,7 @@ def _none_keeps_all(
         least = replace(result, fastest_ms=ends[0])
         return no_candidate(least, f"the fastest takes {most}{ends[0]:.3g} ms{sure}", table)
     takes = " and ".join(
-        f"{most}{milliseconds(end)} on {limit.device}"
+        f"{most}{milliseconds(end)} on {limit.asked_of}"
         for end, limit in zip(ends, limits, strict=True)
     )
     return no_candidate(result, f"the nearest takes {takes}", table, result.budget_words())

@@ -32,7 +32,7 @@ def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) ->
     """Sentences on the fastest and, with prices, the cheapest device; with limits also on the lowest price
     an hour. None for different precisions or launches, which are not compared.
     """
-    if not_alike(p.query.model for p in predictions):
+    if not_alike(p.query.device for p in predictions):
         return
     predictions = compared(predictions)
     has_few = len(groups_of(predictions)) <= MOST_GROUPS

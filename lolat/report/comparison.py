@@ -65,12 +65,12 @@ def page(found: Predictions, limits: Limits = NO_LIMITS, command: str = "") -> s
     assert isinstance(table, ReportTable)
     lines += left_out_lines({**found.left_out, **found.failures}, None)
     # Without a best, as precisions differ, the reason comes first.
-    differ = filter(None, [not_alike(p.query.model for p in answers), not_compared(answers)])
+    differ = filter(None, [not_alike(p.query.device for p in answers), not_compared(answers)])
     best = [*differ, *best_lines(answers, limits), *filter(None, [assumed_hosts(answers)])]
     if any(p.price_per_hour for p in answers):
         listed = {(p.prices or price_list()).prices: None for p in answers}
         lines.append(f"Prices: {', '.join(map(plain, listed))}")
-    known = {device_words(p): p.query.model.file for p in answers}
+    known = {device_words(p): p.query.device.file for p in answers}
     lines[:0] = [known_by(name, file, "profile fitted to") for name, file in known.items()]
     networks, devices = _each(answers, network_words), _each(answers, device_words)
     where = next(iter(devices)) if len(devices) == 1 else plural(len(devices), "device")

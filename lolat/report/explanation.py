@@ -83,7 +83,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
         yield f"Next: {further(prediction)}"
     elif explanation.blocks:
         longest = min(explanation.blocks, key=attrgetter("order"))
-        file = prediction.query.model.file
+        file = prediction.query.device.file
         if file.is_cpu and file.environment.is_learned and not explanation.has_other_runtimes:
             other = next(name for name in reversed(BACKENDS) if name != file.environment.framework)
             learn = file.environment.learn_command(other)

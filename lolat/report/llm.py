@@ -52,9 +52,9 @@ OWN_PRICE = "a price an hour can be given"
 
 
 def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
-    """The title, the best rows, the table, the parts of the chosen row's time, and remarks."""
+    """The best rows, the question, the table, the parts of the chosen row's time, and remarks."""
     before, table, notes, best = llm_parts(answer)
-    yield from (*before, *best)
+    yield from (*best, *before)
     yield from ("", table, "")
     parts = [f"{words} {percent(share)}" for _, words, share in breakdown(answer.chosen)]
     if parts:
@@ -63,8 +63,8 @@ def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
 
 
 class LlmParts(NamedTuple):
-    """The parts of a report: lines `before` the table; the `table`, with the best row of each load first;
-    `notes` on its words and prices; lines on the `best` row of each load.
+    """The parts of a report: lines on the question `before` the table; the `table`, with the best row
+    of each load first; `notes` on its words and prices; lines on the `best` row of each load.
     """
 
     before: list[str]
@@ -149,7 +149,7 @@ def arrival_lines(asked: ServingQuestion) -> Iterator[str]:
 
 
 def subject(answer: ServingAnswer, *more: str) -> str:
-    """The first line: language model, number of parameters, `more` words, tokens of a request."""
+    """A line on the language model: name, number of parameters, `more` words, tokens of a request."""
     size = f"{quantity(answer.parameters)} parameters"
     if answer.active < answer.parameters:
         size += f", {quantity(answer.active)} active"

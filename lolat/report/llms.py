@@ -62,15 +62,15 @@ EACH_LOAD = "The best row of each under each load:"
 
 
 def compared_lines(found: ComparedModels) -> Iterator[Part]:
-    """The question, the cheapest and the fastest device, the table, remarks, and the devices left out."""
+    """The cheapest and the fastest device, the question, the table, remarks, and the devices left out."""
     first, *_ = found.full.values()
     several = len({of.model for of in found.full.values()}) > 1
     rows = [row for some in found.loads.values() for row in some.values()]
     types = {types_words(row) for row in found.best_rows.values()}
     of = tokens(first) if several else subject(first, *types if len(types) == 1 else ())
+    yield from verdict_lines(found)
     yield f"{of} · {load_line(rows)}"
     yield from arrival_lines(found.asked)
-    yield from verdict_lines(found)
     yield from ["", EACH_LOAD] if found.by_load else [""]
     yield from (compared_table(found), "")
     yield from after_lines(found)

@@ -69,7 +69,7 @@ def summary(prediction: Prediction) -> Iterator[str]:
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
     yield from precision_lines([prediction])
-    yield known_by(prediction.query.model.profile, prediction.query.model.file)
+    yield known_by(prediction.query.device.profile, prediction.query.device.file)
     yield totals(prediction)
     yield memory_words(prediction)
     yield from note_lines(prediction.warnings)
@@ -120,7 +120,7 @@ def report_lines(
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
     yield from precision_lines([prediction])
-    yield headline(prediction.query.model)
+    yield headline(prediction.query.device)
     yield totals(prediction)
     yield memory_words(prediction)
     yield ""
@@ -203,14 +203,14 @@ def _range(prediction: Prediction) -> str:
     """`range_words` with reasons (small network, large batch), or "by batch alone"."""
     topics = {topic(remark) for remark in prediction.warnings}
     why = (": small" if SMALLER in topics else "") + (": large" if LARGER in topics else "")
-    if prediction.in_domain is None and prediction.query.model.file.timed_batches:
+    if prediction.in_domain is None and prediction.query.device.file.timed_batches:
         return "by batch alone"
     return mostly(prediction) + range_words(prediction) + ("" if prediction.host_bound else why)
 
 
 def _runs_as(prediction: Prediction) -> str:
     """The execution mode; on a CPU with the processor and threads, as the device's name says little."""
-    file = prediction.query.model.file
+    file = prediction.query.device.file
     return prediction.runs_as + (f", on {plain(file.product)}" if file.is_cpu else "")
 
 
@@ -223,7 +223,7 @@ def table_of_predictions(
     if possible. "$ a million": price of a million samples. GPUs in different precisions or launches, or
     bound by assumed hosts, are not compared. `limits`: a column shows which rows keep them.
     """
-    differ = not_alike(p.query.model for p in predictions)
+    differ = not_alike(p.query.device for p in predictions)
     is_priced = has_prices(predictions)
     interval = "".join({interval_head(p.coverage) for p in predictions})
 
@@ -248,7 +248,7 @@ def table_of_predictions(
     yield from filter(None, [differ, not_compared(predictions), assumed_hosts(predictions)])
     yield from precision_lines(predictions)
     yield from levels_words(
-        {device_words(p): p.query.model.file.environment.own_networks for p in predictions}
+        {device_words(p): p.query.device.file.environment.own_networks for p in predictions}
     )
     if limits and "likely" in {limits.kept(p) for p in predictions}:
         yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"

@@ -315,13 +315,13 @@ def compare(
     named, most = by_name(models), _most_devices(asked)
     left_out = {name: why for name, why in left_out.items() if name not in named}
 
-    def ask(model: Device, one: TrainingQuestion) -> Cost:
-        if why := _too_small(model, one):
+    def ask(device: Device, one: TrainingQuestion) -> Cost:
+        if why := _too_small(device, one):
             raise AnswerIsNo(why)
-        is_compiled = model.file.has_latencies and model.file.mode.launch == COMPILED
+        is_compiled = device.file.has_latencies and device.file.mode.launch == COMPILED
         if is_alike and is_compiled and one.launch is None:
             one = replace(one, launch=EAGER)
-        return _shared(partial(_fastest, model, trained, most), one, network)
+        return _shared(partial(_fastest, device, trained, most), one, network)
 
     answers = list[Cost]()
     for one in _questions(asked):
@@ -435,7 +435,7 @@ def with_modes(costs: Costs) -> Costs:
     return replace(found, nearest=nearest(options, costs.limits))
 
 
-def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion) -> Cost:
+def _fastest(device: Device, trained: Trained, most: int, asked: TrainingQuestion) -> Cost:
     """Answer in the precision asked for, or in the fastest one; a card in the faster layout of images.
 
     Among answers within TIED of the fastest, the one that needs the least memory is chosen.
@@ -444,17 +444,17 @@ def _fastest(model: Device, trained: Trained, most: int, asked: TrainingQuestion
     is_best = asked.precision == BEST
     questions = [replace(asked, precision=None if is_best else asked.precision)]
     if is_best and isinstance(trained, Graph):
-        was_half = model.file.has_latencies and model.file.mode.dtype in (FLOAT16, BFLOAT16)
+        was_half = device.file.has_latencies and device.file.mode.dtype in (FLOAT16, BFLOAT16)
         precisions = (PRECISION_OF[AMP],) if was_half else (None, *TRIED)
         questions = [replace(asked, precision=precision) for precision in precisions]
     is_half = questions[-1].precision in (PRECISION_OF[AMP], *HALVES) and (
-        is_best or _is_free(model)
+        is_best or _is_free(device)
     )
     if isinstance(trained, Graph) and is_half and not asked.channels_last:
         questions.append(replace(questions[-1], channels_last=True))
     for question in questions:
         try:
-            costs.append(_on_cards(question.device(model), trained, asked, most))
+            costs.append(_on_cards(question.device(device), trained, asked, most))
         except LolatError as error:
             errors.append(error)
     if not costs:
@@ -508,10 +508,10 @@ def _least_dollars(cost: Cost) -> float:
     return min((o.dollars for o in options if o.dollars is not None), default=inf)
 
 
-def _too_small(model: Device, asked: TrainingQuestion) -> str | None:
+def _too_small(device: Device, asked: TrainingQuestion) -> str | None:
     """The reason to leave out a device if neither it nor a rented one has `memory_gib`; else None."""
-    gpu, least_gib = model.file.gpu, asked.memory_gib
+    gpu, least_gib = device.file.gpu, asked.memory_gib
     if least_gib is None or gpu is None or (gpu.memory_gib or least_gib) >= least_gib:
         return None
-    has_larger = rental_of(model.file, None, asked.prices, least_gib) is not None
+    has_larger = rental_of(device.file, None, asked.prices, least_gib) is not None
     return None if has_larger else f"less than {least_gib:g} GiB of memory"

@@ -123,7 +123,7 @@ def _latency(
     form: Form, question: Values, device: ListedDevice, graph: Graph, _: AtSize | None
 ) -> Card:
     predictions = latencies(form, question, device, graph)
-    model = predictions[0].query.model
+    model = predictions[0].query.device
     return LatencyCard(
         device=device, name=plain(device.key), known=device.answered_by(model),
         command=_command("predict", form, device), predictions=predictions, shown=predictions[0],
@@ -165,7 +165,7 @@ def _budget(
         title = "nothing fits" if no.code == "over-budget" else "does not fit"
         remarks = (no.answer or {}).get("warnings", ())
         return replace(about, title=title, sentences=[Sentence(form.words(no))], remarks=remarks)
-    best = answer.best.prediction.query.model
+    best = answer.best.prediction.query.device
     return replace(
         about, title=answer.largest, bests=[(answer.largest, f"within {limit:g} ms")],
         lines=[*budget_lines(answer)],
@@ -455,7 +455,7 @@ def unlike_remark(form: Form, question: Values, cards: Sequence[Card]) -> str:
     remedy = f'one for all in "{precision.label}"'
     remedy += ", or each device's fastest" if BEST in (precision.choices or ()) else ""
     models = (
-        c.predictions[0].query.model
+        c.predictions[0].query.device
         if isinstance(c, LatencyCard)
         else model_as_asked(form, c.device, question)
         for c in cards

@@ -49,10 +49,12 @@ class ListedDevice:
         is_timed = self.name.startswith(product) and not self.model.file.llm
         return product if is_timed else self.name
 
-    def answered_by(self, model: Device) -> str:
+    def answered_by(self, device: Device) -> str:
         """A text on the profile that answers for this device, with its name if it is another one."""
-        known = known_as(self.key, model)
-        return known if model.profile == self.model.profile else f"{plain(model.profile)}: {known}"
+        known = known_as(self.key, device)
+        return (
+            known if device.profile == self.model.profile else f"{plain(device.profile)}: {known}"
+        )
 
     def answers(self, of_decoders: bool) -> bool:
         """True if tabs of language models (`of_decoders`), or else tabs of networks, offer the device.
@@ -70,16 +72,16 @@ class ListedDevice:
         return argument_of(self.path)
 
 
-def known_as(key: str, model: Device) -> str:
+def known_as(key: str, device: Device) -> str:
     """A profile's device and the source of its times, as text; "" if `key` already says both.
 
     For a profile of language models the serving framework takes the place of the source.
     """
-    file = model.file
+    file = device.file
     if (served := file.served_on) and not file.has_latencies:
         return plain(f"{file.product} ({served.framework})")
     form = f" ({file.other_form.topic})" if file.other_form else ""
-    words, own = plain(model.device) + form, plain(key)
+    words, own = plain(device.device) + form, plain(key)
     more = words.removeprefix(own)
     return more[2:-1] if more != words and more[:2] in ("", " (") else words
 

@@ -28,9 +28,9 @@ MARKS: dict[Place, str] = {
 
 def _labeled(prediction: Prediction, name: str) -> Prediction:
     """The prediction with its device named as on the card."""
-    query, model = prediction.query, copy(prediction.query.model)
-    model.label = name
-    return replace(prediction, query=replace(query, model=model))
+    query, device = prediction.query, copy(prediction.query.device)
+    device.label = name
+    return replace(prediction, query=replace(query, device=device))
 
 
 def _verdicts(predictions: Sequence[Prediction], is_alike: bool) -> tuple[list[str], list[str]]:

@@ -265,7 +265,7 @@ def test_a_loaded_model_is_a_device_as_its_name_is(model: lolat.Model) -> None:
     found = lolat.predict(network, model, 8)
     assert found.to_dict() == model.predict(network, batch_size=8).to_dict()
     several = lolat.predict(network, [model, "t4", lolat.load("v100")], 8)
-    assert [p.query.model.label for p in several] == [model.label, "t4", "v100"]
+    assert [p.query.device.label for p in several] == [model.label, "t4", "v100"]
     assert several[0].latency_ms == found.latency_ms
 
 

@@ -304,7 +304,7 @@ def test_another_card_of_a_chip_is_as_fast_as_its_data_sheet(
         )
         assert ratio == pytest.approx(new / old, rel=0.03)
     found = form.predict(layers(), 2**16)
-    assert found.query.model.label == name
+    assert found.query.device.label == name
     assert any(f"measured on {card.device.split(' (')[0]}" in w for w in found.warnings)
     low, high = found.interval_ms or (0, 0)
     of_card = card.predict(layers(), 2**16).interval_ms or (0, 0)
@@ -356,7 +356,7 @@ def test_a_given_host_stays_where_another_file_answers() -> None:
         own.predict(layers(), precision="best", host_us=300),
         other.predict(layers()),
     ):
-        assert found.query.model.source not in (own.source, "rtx-4090-amp.json")
+        assert found.query.device.source not in (own.source, "rtx-4090-amp.json")
         converted = 0.3 * (found.precision == "amp")
         assert 3.0 < found.latency_ms - converted < 3.25
         assert found.host_us == 300

@@ -111,7 +111,7 @@ def test_the_fastest_may_have_no_price() -> None:
     assert ms["bare"] < ms["one"]
     assert (found.cheapest, found.fastest) == ("one", "bare")
     text = "\n".join(lines_of(compared_lines(found)))
-    assert "\nCheapest tokens with a known price: one, 1 GPU, $" in text
+    assert text.startswith("Cheapest tokens with a known price: one, 1 GPU, $")
     assert re.search(rf"^Fastest of these: bare, {ms['bare']:.1f} ms a token, 1 GPU\.$", text, re.M)
     assert "\nFastest of these with a known price: one, " in text
     assert found.words().startswith("cheapest of 1 answer with a price: ")
@@ -363,7 +363,7 @@ def test_several_language_models_are_each_as_if_asked_alone(lolat: Command) -> N
         words = ("llm", ",".join(files), ",".join(models), "--concurrency=8", "--tensor-parallel=1")
         printed = lolat.text(*words)
         assert all(f"\n{name.partition(' on ')[0]} on" in printed for name in alone)
-        assert printed.splitlines()[0].startswith("1,024 tokens in, 512 out")
+        assert "\n1,024 tokens in, 512 out" in printed
     with pytest.raises(InputError, match="expected each language model once"):
         package.compare([LARGE, LARGE], on=files)
     with pytest.raises(InputError, match="qwen3-9b"):
@@ -388,7 +388,8 @@ def test_an_answer_says_what_is_unusual_in_its_question(lolat: Command) -> None:
         alone = model.llm(LARGE, tensor_parallel=1, **asked)
         several = package.compare(LARGE, on=["large.json", "slow.json"], tensor_parallel=1, **asked)
         for answer, rest in ((alone, 0), (several, 1)):  # behind the tokens; then the kind of load
-            parts = answer.report().splitlines()[0].split(" · ")
+            lines = answer.report().splitlines()
+            parts = next(n for n in lines if " tokens in, " in n).split(" · ")
             (at,) = (n for n, part in enumerate(parts) if " tokens in, " in part)
             assert parts[at + 1 : len(parts) - rest] == told
         words = [alone.words(), *several.words().splitlines()]

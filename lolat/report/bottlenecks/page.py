@@ -74,7 +74,7 @@ def page(prediction: Prediction, depth: int | None = None, file: str = "report.h
         title=element("title", f"{name} on {device_words(prediction)}: where the time goes"),
         heading=element("h1", f"{name} on {device_words(prediction)}"),
         place=element("p", prediction.title.removeprefix(f"{plain(name)} · "), class_="place"),
-        device=element("p", headline(prediction.query.model, "profile fitted to"), class_="place"),
+        device=element("p", headline(prediction.query.device, "profile fitted to"), class_="place"),
         answer=_answer(prediction, bottleneck_sentence(folded(prediction, depth))),
         legend="".join(
             f'<li title="{escape(GLOSSARY[TERMS[group]])}"><i class="swatch {color}" aria-hidden="true">'
@@ -225,7 +225,7 @@ def _detail(answer: Prediction, row: BlockRow) -> str:
     query, label = answer.query, row.label
     question = Question(answer.batch_size, answer.predictor)
     explanation = explain(
-        query.model, query.graph, question, block=answer.blocks[row.blocks[0]].name
+        query.device, query.graph, question, block=answer.blocks[row.blocks[0]].name
     )
     (block,) = explanation.blocks
     terms = term_table(answer, block.terms, block.latency_ms)
@@ -252,7 +252,7 @@ def _saved(caption: str, explanation: Explanation) -> str:
 def _changes(answer: Prediction) -> str:
     """The table of savings by changes of the whole network."""
     query, question = answer.query, Question(answer.batch_size, answer.predictor)
-    explanation = explain(query.model, query.graph, question, query.at_size)
+    explanation = explain(query.device, query.graph, question, query.at_size)
     notes = (*map(for_readers, explanation.notes), *([STAR] if leaves_range(explanation) else []))
     table = _saved(capitalized(ANEW), explanation)
     return table + "".join(element("p", plain(note), class_="dim") for note in notes)
@@ -260,8 +260,8 @@ def _changes(answer: Prediction) -> str:
 
 def _doubts(answer: Prediction) -> str:
     """The warnings of a prediction, the warnings of a learned profile, and its errors on held-out times."""
-    file = answer.query.model.file
+    file = answer.query.device.file
     of_model = () if file.environment.source else file.warnings
     lines = [*dict.fromkeys((*answer.warnings, *of_model))]
-    lines += map(capitalized, error_lines(answer.query.model))
+    lines += map(capitalized, error_lines(answer.query.device))
     return f"<ul>{''.join(element('li', plain(for_readers(line))) for line in lines)}</ul>"
