@@ -176,8 +176,9 @@ class Decomposer:
     def _split(self, progress: Progress) -> Decomposition:
         """Find the interactions; errors as in `run`."""
         networks = self.networks
-        most = f"at most {MOST_NETWORKS:,} of " if networks.size > MOST_NETWORKS else ""
-        about = f" ({most}{networks.size:,}) to find choices that interact"
+        of = f" of {networks.size:,}" if networks.size > MOST_NETWORKS else ""
+        most = f"{min(MOST_NETWORKS, networks.size):,}{of}"
+        about = f" (at most {most}) to find choices that interact"
         networks.announce(progress, 0, about)  # how many is not known before the last is built
         networks.use_cache()
         ends = Decomposer(networks, self.tolerance, [sorted({0, n - 1}) for n in self.sizes])
