@@ -37,7 +37,7 @@ def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) ->
     predictions = compared(predictions)
     has_few = len(groups_of(predictions)) <= MOST_GROUPS
     others = in_other_modes(predictions) if has_few else {}
-    yield from fastest_lines(predictions, others)
+    yield from fastest_lines(predictions, others, limits)
     if not has_few and compares(predictions):
         yield "Faster modes, such as --launch compiled, are named for fewer networks and batch sizes"
     if not has_prices(predictions):
@@ -53,22 +53,28 @@ InModes = Mapping[str, Sequence[Prediction]]
 
 
 def fastest_lines(
-    predictions: Sequence[Prediction], in_modes: InModes | None = None
+    predictions: Sequence[Prediction],
+    in_modes: InModes | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> Iterator[str]:
     """A sentence on the fastest device for each network and batch size, or that assumed hosts decide it.
-    Sizes with the same device share a sentence. Lines below name the fastest in clearly faster modes.
+    Sizes with the same device share a sentence. Lines below name the fastest in clearly faster modes. With
+    limits the fastest is one that keeps them.
     """
 
     def grouped(each: Iterable[Prediction]) -> dict[tuple[str, int], list[Prediction]]:
-        return groups_of(p for p in each if p.fits is not False)
+        return groups_of(p for p in each if p.fits is not False and _keeps(limits, p))
 
     groups = grouped(predictions)
+    within = f" {limits.words}" if limits else ""
+    able = groups_of(p for p in predictions if p.fits is not False)
+    compared_at = {key for key, its in able.items() if compares(its)}
     others = {option: grouped(each) for option, each in (in_modes or {}).items()}
-    networks, sizes = ({key[n] for key in groups} for n in (0, 1))
+    networks, sizes = ({key[n] for key in able} for n in (0, 1))
     found = dict[tuple[str, str, str, str], dict[int, str]]()
     for key, its in groups.items():
         of = f" for {key[0]}" if len(networks) > 1 else ""
-        if len({*map(device_words, its)}) < 2:
+        if key not in compared_at:
             continue
         if (own := fastest(its)) is None:
             found.setdefault(("", of, _undecided(its), ""), {})[key[1]] = ""
@@ -83,7 +89,12 @@ def fastest_lines(
     for (option, of, best, alike), ms in found.items():
         at = f" at batch {', '.join(map(str, ms))}" if len(sizes) > 1 else ""
         words = f"{', '.join(filter(None, [best, *ms.values()]))}{alike}"
-        yield f"Fastest{f' with {option}' if option else ''}{at}{of}: {words}"
+        yield f"Fastest{f' with {option}' if option else ''}{within}{at}{of}: {words}"
+
+
+def _keeps(limits: Limits, prediction: Prediction) -> bool:
+    """True if the prediction keeps the limits, at least likely; always without limits."""
+    return not limits or limits.kept(prediction) in ("yes", "likely")
 
 
 def _undecided(predictions: Sequence[Prediction]) -> str:
@@ -125,7 +136,7 @@ def cheapest_lines(
                     for p in each
                     if p.dollars_per_million is not None
                     and (plain(p.query.network), size or p.batch_size) == (network, p.batch_size)
-                    and (not limits or limits.kept(p) in ("yes", "likely"))
+                    and _keeps(limits, p)
                 },
             )
             for option, each in ({"": predictions} | dict(in_modes or {})).items()
@@ -210,7 +221,7 @@ def _lowest_rent(predictions: Sequence[Prediction], limits: Limits) -> Iterator[
     for network in networks if limits else ():
         able = [
             p for p in predictions
-            if plain(p.query.network) == network and limits.kept(p) in ("yes", "likely")
+            if plain(p.query.network) == network and _keeps(limits, p)
         ]  # fmt: skip
         if prices := by_hour(able):
             of = f" for {network}" if len(networks) > 1 else ""

@@ -214,6 +214,8 @@ def test_a_cheaper_data_type_has_its_times_and_is_told_without_limits_too() -> N
         asked = replace(ANSWER.asked, **limits)
         full = {n: replace(ANSWER.alone(one), other_dtypes=(other,)) for n, one in rows.items()}
         text = "\n".join(lines_of(compared_lines(ComparedModels(full, {}, asked))))
-        line = re.search(r"^Cheaper in fp8, another checkpoint: a, 1 GPU, .* a month, (.*)", text, re.M)
+        line = re.search(
+            r"^Cheaper in fp8, another checkpoint: a, 1 GPU, .* a month, (.*)", text, re.M
+        )
         assert line is not None
         assert line[1].startswith(words)

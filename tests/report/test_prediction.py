@@ -425,6 +425,13 @@ def test_all_devices_have_one_row_for_each_card_named_by_the_card() -> None:
     ]
     assert rows == ["rtx-pro-6000-max-q"]
     assert sum("pro-6000" in answer.device for answer in found) == 1
+    most = predict("timm:resnet18", "all", "auto", max_ms=20)
+    assert [sum(p.row_name == name for p in most) for name in rows] == [1]
+    ask = {"precision": "best", "launch": "eager", "max_ms": 20}
+    names = ("rtx-pro-6000-amp-compiled", "rtx-pro-6000-bf16-compiled")
+    each = [load(n).predict("timm:resnet18", "auto", **ask) for n in names]
+    best = min(each, key=lambda p: p.latency_ms / p.batch_size)
+    assert [p.batch_size for p in most if p.row_name == rows[0]] == [best.batch_size]
 
 
 def test_all_gpus_are_ranked_in_one_launch() -> None:
@@ -448,6 +455,25 @@ def test_with_a_limit_the_lowest_price_an_hour_is_told() -> None:
     assert f"Lowest price an hour: {cheapest}, ${prices[cheapest]:.3g}" in text
     assert all(f"{name}: " in text for name in prices)
     assert "Lowest price" not in "\n".join(lines_of(report.table_of_predictions(found)))
+
+
+def test_the_fastest_keeps_the_limits() -> None:
+    """The second fastest if the fastest may exceed the limit; no device if none keeps it."""
+    found = [
+        load(n).run_as("fp16").predict("timm:resnet50", 256) for n in ("t4", "rtx-3090", "h100")
+    ]
+    t4, third, first = found
+    unsure = replace(first, interval_ms=(first.latency_ms, 10.0 * t4.latency_ms))
+    high = (third.interval_ms or (0.0, 0.0))[1]
+
+    def told(limits: Limits) -> list[str]:
+        lines = lines_of(report.table_of_predictions([t4, third, unsure], limits))
+        return [line for line in lines if line.startswith("Fastest")]
+
+    line, *_ = told(Limits(1.01 * high, sure=True))
+    assert line == f"Fastest within {1.01 * high:g} ms: rtx-3090, {milliseconds(third.latency_ms)}"
+    assert told(Limits(0.5 * first.latency_ms)) == []
+    assert told(Limits(min_samples_per_s=1e9)) == []
 
 
 def test_with_a_rate_the_lowest_price_an_hour_comes_first() -> None:
