@@ -106,7 +106,7 @@ DIRECTIONS = {"forward": False, "forward+backward": True}
 
 
 class Part(NamedTuple):
-    """A job and its kind of measurement: `of(latency_ms, samples_ms, ...)` is a point of class `kind`."""
+    """A job, and how its result becomes a point: `of(latency_ms, samples_ms, ...)` makes a `kind`."""
 
     job: Job
     kind: type

@@ -26,7 +26,7 @@ from lolat.units import names_in, value_words
 
 NO_HOST = Remark(
     "no host starts the operations of this device, so its time is the same for each launch overhead",
-    "the overhead that was given is of the GPUs",
+    "--host-us applies to GPUs only",
 )
 OPTIONS = {"no-launch": "launch", "no-precision": "precision", "no-layout": "channels_last"}
 """Error code -> the option with which a device cannot run."""

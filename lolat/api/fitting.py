@@ -288,9 +288,11 @@ def _refuse_language_files(asked: FitQuestion) -> None:
     is_other = not {*asked.kinds} <= {KERNELS, SERVED, MODEL, RUNS}
     error = asked.refused() if is_other or len(asked.paths(MODEL)) > 1 else None
     if gpus and (not served or len(gpus) not in (1, len(served)) or min(gpus) < 1):
+        each = f", or one for each of the {len(served)} serving files" if len(served) > 1 else ""
+        counts = f"one GPU count of at least 1{each}"
+        expected = counts if served else "a table or a benchmark of a served model too"
         raise InputError(
-            f"{arg('tensor_parallel')} {', '.join(map(str, gpus))}: expected the GPUs, 1 or more, of "
-            f"served models: one number, or one for each of their files, of which there are {len(served)}",
+            f"{arg('tensor_parallel')} {', '.join(map(str, gpus))}: expected {expected}",
             code="tensor-parallel",
         )
     if asked.served_model is not None and not served:

@@ -70,7 +70,8 @@ OR_BEST = {"more": "best: the fastest, in the layout asked for.", "type": common
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK...", nargs=-1, required=True)
 @common.on_option(
-    more="Of all the fastest is first. Several cards run in their fastest precisions if none is given."
+    more="With --on all, rows are sorted by time. Several cards run in their fastest precisions if none is "
+    "given."
 )
 @common.question(
     LatencyQuestion,
@@ -90,7 +91,7 @@ OR_BEST = {"more": "best: the fastest, in the layout asked for.", "type": common
 @now_option
 @as_learned_option
 @common.csv_option(more="An answer a row.")
-@common.html_option(more="The table and a chart; of one answer as lolat report.")
+@common.html_option(more="The table and a chart; for one answer, the page of lolat report.")
 def predict(
     arguments: tuple[str, ...], on: tuple[str, ...], now: bool, as_learned: bool, csv: Path | None,
     html: Path | None, min_samples_per_s: float | None, **asked: Any,

@@ -166,7 +166,9 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
         """Remarks on the operations in `unmeasured`; `shares`: (operations,) share of the time."""
         if kinds:
             names = ", ".join(sorted(set(kinds.values())))
-            yield f"no measured block has {names}, {percent(float(shares[list(kinds)].sum()))} of the time"
+            takes, them = ("takes", "it") if len({*kinds.values()}) == 1 else ("take", "them")
+            share = percent(float(shares[list(kinds)].sum()))
+            yield f"{names} {takes} {share} of the time, but no measured block has {them}"
         if dtypes:
             measured, other = (", ".join(sorted(t)) for t in (self.dtypes, set(dtypes.values())))
             yield f"measured in {measured}, asked for {other}"

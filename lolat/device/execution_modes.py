@@ -302,7 +302,7 @@ def _changed(file: DeviceFile, kernels: Roofline, wanted: Mode) -> DeviceFile:
     if wanted.dtype != mode.dtype and is_timed and not is_alike:
         assert gpu is not None  # else the precision was refused earlier
         sheet = f"the data sheet of {gpu.name} ({gpu.rate_words(wanted.dtype)})"
-        asked_in = f"what products take in {PRECISION_OF[wanted.dtype]} is from {sheet}"
+        asked_in = f"the time of products in {PRECISION_OF[wanted.dtype]} is estimated from {sheet}"
         remark = Remark(f"measured in {PRECISION_OF[mode.dtype]}", asked_in)
     elif is_taken_out and is_timed:
         less = "the conversion of tensors to channels last and back is taken off each convolution's time"
@@ -318,8 +318,8 @@ def _without_latencies(device: D, changes: Mapping[str, Any], asked: RunAs) -> D
         name = next((n for n in ("launch", "channels_last") if n in changes), "precision")
         value = "" if name == "channels_last" else f" {getattr(asked, name)}"
         raise InputError(
-            f"{arg(name)}{value}: {device.name} has epochs of {timed} alone; expected that, or a profile "
-            "of latencies",
+            f"{arg(name)}{value}: the profile {device.name} has only epochs timed in {timed}; ask for "
+            f"{timed}, or use a profile with latencies",
             code="no-layout" if name == "channels_last" else f"no-{name}",
             of_device=True,
         )

@@ -13,10 +13,10 @@ OUTLYING_POINT = 0.08
 NETWORK_WEIGHT were chosen on the development split of the zoo and on held-out predefined networks
 (docs/explanation/formula.md); doubling or halving one of them changes little."""
 KIND_SPREAD = 1.5
-"""Prior width: a coefficient at this log distance from its family costs the fit as much as one log error
-of OUTLYING_POINT."""
+"""Scale of the prior on log(coefficient / its family's): a coefficient that is off by this costs the fit as
+much as one log error of OUTLYING_POINT."""
 NETWORK_WEIGHT = 5.0  # weight of a whole network divided by the weight of a block
-FAMILY_SPREAD = 5.0  # log distance of a family from its start, like KIND_SPREAD: a weak prior
+FAMILY_SPREAD = 5.0  # scale of the prior on log(family / its start), like KIND_SPREAD: a weak prior
 LEAST_TERM_SHARE = 1e-3  # a coefficient with a smaller share of every point's time is set to 0
 START_SHARE = 0.2  # share of the median point's time that each family starts with
 

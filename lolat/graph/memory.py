@@ -106,7 +106,7 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
         if is_eager and "pad_before" in o.attributes:
             read = o.inputs[0]
             root, padded = of_view.get(read, read), as_padded(graph, position, read)
-            # The padding was its last reader, unless a variable holds it.
+            # The padding reads this tensor last, so the tensor is freed, unless a variable holds it.
             is_freed = last[root] == position and stored.get(root, -1) < position
             beside.append((read, (padded - is_freed) * of_element[read]))
         for tensor, each in ((graph.tensors[t], size) for t, size in beside):

@@ -21,7 +21,10 @@ from lolat.graph.kinds import CONVOLUTIONS, ELEMENTWISE, GATES, KERNELS, PACKED,
 
 STEP = 8  # channel counts are multiples of this, which fill vector instructions
 NOTE = "counts at another width are scaled, within about 2 %"
-HEADS = "heads change their size, not their number: code that names it, as view(b, n, 8, 64), changes too"
+HEADS = (
+    "the head size changes, not the number of heads; code with a fixed head size, such as "
+    "view(b, n, 8, 64), must change too"
+)
 LAYERS = KERNELS | {"embedding"}
 JOINS = ELEMENTWISE | {"concatenate", "stack"}
 

@@ -50,9 +50,11 @@ OFF_BETWEEN, OFF_WITHIN, OFF_GIVEN = 2.0, 1.5, 1.3
 """Factors by which the time of an exchange may be off: between machines, within one machine, over a link
 that the user gives. In the reports above, one kind of link reached 0.77 and 0.82 of its peak within a
 machine (NVLink), and 0.44 to 0.63 (PCI Express)."""
-FASTEST_GBPS, FASTEST_APART_GBPS = 3200.0, 100.0
-"""Fastest network that a machine may have if it is unknown, in Gbit/s: eight cards of 400, as in clusters
-of H100; for a machine with fewer GPUs, the most that the clouds' own machines have (networks.csv)."""
+FASTEST_GBPS = 3200.0
+"""Fastest unknown network between whole machines, in Gbit/s: eight cards of 400, as in clusters of H100."""
+FASTEST_APART_GBPS = 100.0
+"""Fastest unknown network between machines with fewer GPUs, in Gbit/s: the most that such machines have in
+the clouds (networks.csv)."""
 
 
 @dataclass(frozen=True)

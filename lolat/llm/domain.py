@@ -38,8 +38,8 @@ then ten times as long. P90 has the error of the mean; up to P99 the error rises
 """
 UNCOMPARED = (0.25, 0.5)
 """Least half widths, as logarithms, of (time per output token, time to the first token) of a profile that
-was not compared with such served rows: the largest of the profiles that were compared at rates (H100, vLLM:
-0.244 and 0.484)."""
+was not compared with served rows at request rates: the largest of the profiles that were (H100, vLLM: 0.244
+and 0.484)."""
 FEWEST = 10
 """A bundled profile with at least so many served rows has intervals from its own errors."""
 INSIDE = 0.95

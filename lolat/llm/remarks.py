@@ -79,7 +79,7 @@ def remarks_on(
     if chosen.is_idle and asked.has_limits:
         prompt, token = (milliseconds(ms or 0.0) for ms in (chosen.prefill_ms, chosen.decode_ms))
         yield Remark(
-            "only nearly idle GPUs keep the limits, and higher ones need far fewer",
+            "limits are kept only on nearly idle GPUs; looser limits need far fewer GPUs",
             f"these are {percent(chosen.utilization or 0.0)} busy, as a prompt alone takes {prompt}, and a "
             f"token {token}",
         )

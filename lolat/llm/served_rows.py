@@ -266,8 +266,8 @@ def _overload_words(found: Mapping[str, Any], row: ServedRow) -> str:
         return ""
     return (
         f"overloaded: requests came at {row.request_rate:g} a second, and only {digits(number / seconds)} "
-        f"were served, so that more and more waited: its times are those of these {number:,} requests, not "
-        "of a load that stays; a lower --request-rate has such times"
+        f"were served, so that more and more waited: these times describe this burst of {number:,} "
+        "requests, not a steady load; measure again at a lower --request-rate"
     )
 
 

@@ -277,7 +277,7 @@ def _sum_remarks(sums: np.ndarray, whole: Sequence[float]) -> Iterator[str]:
 
 
 def _with_nearest(result: Ranking, found: Ranked, space: Space, device: Device) -> Ranking:
-    """The ranking with its slowest candidates within the time, at most as many as its best candidates.
+    """Adds `nearest`: the candidates closest below the time limit, at most as many as `best`.
 
     A candidate whose sum over parts is within the time, but whose whole network is not, is left out.
     """

@@ -179,10 +179,9 @@ def _cheapest_words(priced: Mapping[str, Prediction]) -> tuple[str, str, str]:
 
 
 def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
-    """A clause that assumed hosts decide prices; "" if the best has no assumed host and is best with any
-    host.
+    """A clause that prices depend on assumed launch overheads; "" if the best is best with any overhead.
 
-    The clause names the cheapest device if all devices had the slowest assumed host.
+    The clause names the cheapest device if all these devices had the longest assumed overhead.
     """
     waits = {name: p.host_ms for name, p in priced.items() if p.host_ms and by_assumed_host(p)}
     slowest = max(waits.values(), default=0.0)
@@ -194,10 +193,15 @@ def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
     other = min(priced, key=dollars)
     if not waits or (other == best and best not in waits):
         return ""
-    how = "yours: --host-us" if other == best else f"if all had the slowest of them: {other}"
-    one, several = "an assumed host decides the time", "assumed hosts decide the times"
-    what = one if len(waits) == 1 else several
-    return f"; {what} of {few([*waits], MOST_NAMES)} ({how})"
+    how = (
+        "set yours with --host-us"
+        if other == best
+        else f"with the longest of them for all: {other}"
+    )
+    names = few([*waits], MOST_NAMES)
+    if len(waits) == 1:
+        return f"; the time of {names} depends on an assumed launch overhead; {how}"
+    return f"; the times of {names} depend on assumed launch overheads; {how}"
 
 
 def by_hour(predictions: Sequence[Prediction]) -> list[tuple[str, float]]:

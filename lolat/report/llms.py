@@ -90,8 +90,8 @@ def after_lines(found: ComparedModels) -> Iterator[str]:
         yield f"hold to: the most requests/s within the limits, by {by}."
     if any(row.is_idle for row in rows):
         yield (
-            "busy: only nearly idle GPUs keep the limits, which is no sensible number: higher limits "
-            "need far fewer."
+            "busy: limits are kept only on nearly idle GPUs, which is no sensible number; looser limits "
+            "need far fewer GPUs."
         )
     if any(of.is_rate_unchecked for of in found.full.values()):
         yield f"{UNCHECKED}: {CHECKED_RATES}."

@@ -299,10 +299,10 @@ class MeasuredTraining(TrainingPredictor):
     """Predicts training by coefficients that were measured on the device.
 
     `forward`, `backward`: (PASS_TERMS,) ms for each unit of a term. The coefficient "call" is left out,
-    because the loop has one call for all blocks. `passes`: predicts both passes by roofline and host, on a
-    GPU whose host was fitted to passes; a sum over operations would count launches that the device hides.
-    The times assume that batches arrive while the device computes, as from a loader with workers and pinned
-    memory.
+    because the loop has one call for all blocks. `passes`: predicts both passes by roofline and launch
+    model, if the launch overheads were fitted to timed passes; a sum over operations would count launches
+    that the device hides. The times assume that batches arrive while the device computes, as from a loader
+    with workers and pinned memory.
     """
 
     def __init__(self, file: DeviceFile, source: str) -> None:

@@ -20,7 +20,7 @@ TRAINING_TERMS = (
     "norm_traffic",  # elements of normalizations, which compute the statistics of the batch
     "flat_norms",  # normalizations of tensors without positions: in TensorFlow many small operations
     # Patches x groups of convolutions in groups of several channels: TensorFlow's backward pass on a CPU
-    # multiplies every channel with all groups. Of as many groups as channels it does better.
+    # multiplies every channel with all groups. Depthwise convolutions (groups = channels) avoid this.
     "unrolled",
     "own_patches",  # patches of convolutions with as many groups as channels (not in `patches` then)
     "own_groups",  # groups of these (not in `groups`)

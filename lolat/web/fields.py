@@ -106,8 +106,8 @@ OF_NETWORK = Subject("Network", (
     Field(SIZE, "Input size", "", "such as 160 or 160,160,3; empty: the network's own", 6),
     Field(LENGTH, "Sequence length", "", "tokens of a text or steps; empty: the network's own"),
 ), lambda: [n.removeprefix("keras:") for n in bundled_networks()], FILES, 200 * 2**20,
-   "A .json is made by lolat read, of PyTorch too. Layers alone are read, no weights, and no code is "
-   "run. The server keeps the file in memory until it ends.",
+   "lolat read writes a .json of any network, also from PyTorch. Only layers are read, not weights, "
+   "and no code is run. The server keeps the file in memory until it ends.",
    "lolat predict MODEL FILE", "Your own file, or another size",
 )  # fmt: skip
 """The network of a question. The limit for files is large because ONNX files hold unused weights."""

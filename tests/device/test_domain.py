@@ -104,9 +104,11 @@ def test_kinds_and_types_that_were_not_measured() -> None:
     assert DOMAIN.unmeasured(chain_of(["conv"], "int64")) == ({}, {})
     found = chain_of(["lstm", "gelu", "conv", "gelu"])
     assert DOMAIN.unmeasured(found) == ({0: "lstm", 1: "gelu", 3: "gelu"}, {})
-    assert remarks_on(DOMAIN, found) == ["no measured block has gelu, lstm, 75 % of the time"]
+    assert remarks_on(DOMAIN, found) == [
+        "gelu, lstm take 75 % of the time, but no measured block has them"
+    ]
     assert remarks_on(DOMAIN, chain_of(["conv", "lstm"], "float16")) == [
-        "no measured block has lstm, 50 % of the time",
+        "lstm takes 50 % of the time, but no measured block has it",
         "measured in float32, asked for float16",
     ]
 

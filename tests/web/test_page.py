@@ -230,7 +230,7 @@ def test_devices_have_their_dollars_at_each_batch_size() -> None:
     with site([]) as page:
         page.get("?network=Mine&model=T4")  # typed in the field of other GPUs
         assert 'id="f-model-other"' in page.raw
-        assert "A .json is made by lolat read" in page.raw
+        assert "lolat read writes a .json of any network" in page.raw
 
 
 @pytest.mark.parametrize("view", ["latency", "training"])
