@@ -36,7 +36,7 @@ from lolat.training.alternatives import faster, nearly, offered, remedy, without
 from lolat.training.choice import Choice
 from lolat.training.command import command_of
 from lolat.training.compare import Costs
-from lolat.training.cost import Cost, CostRow, close_words, no_room, would_words
+from lolat.training.cost import Cost, CostRow, close_words, no_room
 from lolat.training.listing import (
     Listing,
     best_row,
@@ -48,6 +48,7 @@ from lolat.training.parallel import NONE
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
 from lolat.training.tuning import Tuning
+from lolat.training.ways import would_words
 from lolat.units import (
     between,
     by_text,
@@ -82,7 +83,7 @@ def misfit_words(cost: Cost) -> str:
     needed, room, least = cost.memory_bytes, cost.available_bytes or 0, remedy(cost)
     words = f"It does not fit on {cost.named(cost.best)}: {byte_size(needed)} of {byte_size(room)}"
     of_first = least.words if least else ""
-    return f"{words}{close_words(needed, room)}{would_words(cost.would_fit, '', of_first)}"
+    return f"{words}{close_words(needed, room)}{would_words(cost.ways, cost_of_first=of_first)}"
 
 
 def _is_limited(answer: Cost | Costs) -> bool:

@@ -16,10 +16,11 @@ from lolat.report.tables import Column, Screen, ends_of
 from lolat.training.best import Aim, verdict_on
 from lolat.training.choice import Choice, mode_text
 from lolat.training.compare import USUAL_UPDATE, Costs
-from lolat.training.cost import Cost, CostRow, close_words, is_close, would_words
+from lolat.training.cost import Cost, CostRow, close_words, is_close
 from lolat.training.parallel import BY_LAYER, GATHER_SHARE, NONE
 from lolat.training.prediction import TrainingPrediction
 from lolat.training.run import TrainingLimits
+from lolat.training.ways import on_fewest, would_words
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, quantity
 
 MARKS = {
@@ -337,15 +338,15 @@ def alike_words(aim: Aim, best: CostRow, rivals: Sequence[CostRow]) -> str:
 def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
     """Lines on devices with too little memory; devices with the same remedy share a line.
 
-    The memory and the remedy are those of the largest number of devices, because fewer devices lack memory
-    too; numbers that need more are told apart. Checkpointing that was already asked for is not named as a
-    remedy.
+    The memory is that of the largest number of devices, because fewer devices lack memory too; numbers that
+    need more are told apart. A remedy is named with the fewest devices that it lets fit, and not if it is
+    checkpointing that was already asked for.
     """
-    asked = {f"--checkpointing {cost.checkpointing}" for cost in costs}
+    asked = {cost.checkpointing for cost in costs}
     several = len(asked) > 1
     each, alike = (
         dict[tuple[str, str], list[CostRow]](),
-        dict[tuple[str, tuple[str, ...], str], dict[tuple[str, str], list[str]]](),
+        dict[tuple[str, str], dict[tuple[str, str], list[str]]](),
     )
     for cost in (c for c in costs if c.fits is False):
         is_told = several or cost.checkpointing not in (None, "none")
@@ -364,13 +365,16 @@ def no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
         words = f"{needed} of {byte_size(room)}"
         words += f", batch {most:,} fits" if most else ""
         words += close_words(cost.memory_bytes, room) + apart
-        options = tuple(w for w in cost.would_fit if not (several and any(a in w for a in asked)))
+        largest_first = sorted(rows, key=_number, reverse=True)
+        ways = on_fewest(way for c, _ in largest_first for way in c.ways)
+        known = asked if several else set[str | None]()
+        ways = [way for way in ways if way.given.get("checkpointing", "") not in known]
         sized = ", ".join(numbers), f"batch {cost.batch_size:,} ({words})"
-        on = f" on {numbers[-1]}" if apart else ""
-        alike.setdefault((again, options, on), {}).setdefault(sized, []).append(cost.card)
-    for (again, options, on), devices in alike.items():
+        helps = would_words(ways, with_devices=len(needs) > 1)
+        alike.setdefault((again, helps), {}).setdefault(sized, []).append(cost.card)
+    for (again, helps), devices in alike.items():
         each_words = (f"{k} x {', '.join(names)} {size}" for (k, size), names in devices.items())
-        yield f"DOES NOT FIT{again}: {', '.join(each_words)}{would_words(options, on)}"
+        yield f"DOES NOT FIT{again}: {', '.join(each_words)}{helps}"
 
 
 def _number(row: CostRow) -> int:

@@ -70,15 +70,10 @@ def without_checkpointing(cost: Cost) -> Alternative | None:
 
 
 def remedy(cost: Cost) -> Choice | None:
-    """The best choice with the first option of `would_fit`, which lets an iteration fit; None if it has no
-    total time.
-    """
-    if cost.again is None or not cost.would_fit:
+    """The best choice in the first of the `ways` to let an iteration fit; None if it has no total time."""
+    if cost.again is None or not cost.ways:
         return None
-    words = cost.would_fit[0].split()
-    pairs = zip(words[::2], words[1::2], strict=True)
-    given = {name[2:].replace("-", "_"): int(v) if v.isdigit() else v for name, v in pairs}
-    found = cost.again.ask(**given)
+    found = cost.again.ask(**cost.ways[0].given)
     return Choice.of(found, found.best) if found and found.timed else None
 
 

@@ -30,6 +30,7 @@ from lolat.training.prediction import Limited, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.run import SHARING, TrainingLimits, TrainingRun
 from lolat.training.trained import Trained, data_of
+from lolat.training.ways import MOST_WAYS, WayToFit, would_words
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Cost(Limited):
     frozen_up_to: str | None = None
     peak: str = ""
     memory: Mapping[str, int] = field(default_factory=dict)
-    would_fit: tuple[str, ...] = ()
+    would_fit: tuple[str, ...] = field(init=False, default=())
     recipe: str = ""
     input_sizes: tuple[tuple[int, ...], ...] = ()
     parameters: int | None = None
@@ -139,7 +140,11 @@ class Cost(Limited):
     padding: float = 0.0
     sure: bool = False
     form: str = ""
+    ways: tuple[WayToFit, ...] = field(default=(), repr=False)
     again: RepeatableQuestion | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "would_fit", tuple(way.options for way in self.ways))
 
     @property
     def card(self) -> str:
@@ -247,25 +252,7 @@ def no_room(cost: Cost) -> str:
     """The sentence that an iteration does not fit, with the largest batch, and options, that would."""
     needed, room = cost.memory_bytes, cost.available_bytes or 0
     words = no_room_words(needed, room, cost.largest_batch or 0, cost.best.devices)
-    return f"{words}{close_words(needed, room)}{would_words(cost.would_fit)}"
-
-
-MOST_OPTIONS = 3  # shown to people
-PURE_BF16 = "--precision bf16"
-
-
-def would_words(options: Sequence[str], on: str = "", cost_of_first: str = "") -> str:
-    """A clause on the first few command-line options with which an iteration fits; "" without options.
-
-    `on`: words on the number of devices, for options without another; `cost_of_first`: time and price with
-    the first option.
-    """
-    more = ", among others" if len(options) > MOST_OPTIONS else ""
-    said = {PURE_BF16: f"{PURE_BF16} (weights and states in 2 bytes too, which changes training)"}
-    named = options[:MOST_OPTIONS]
-    each = [said.get(o, o) + ("" if "--replicas" in o else on) for o in named]
-    each[:1] = [f"{first} ({cost_of_first})" if cost_of_first else first for first in each[:1]]
-    return f"; it fits with {', or '.join(each)}{more}" if options else ""
+    return f"{words}{close_words(needed, room)}{would_words(cost.ways)}"
 
 
 # ---- The answer.
@@ -409,7 +396,7 @@ def _answer(
         fastest=fastest, frontier=tuple(o.devices for o in frontier), options=tuple(options),
         peak=peak.moment, memory=peak.parts, memory_bytes=peak.total, available_bytes=available,
         fits=None if available is None else bool(able), largest_batch=most,
-        would_fit=() if able else tuple(plan.would_fit(numbers)),
+        ways=() if able else tuple(plan.would_fit(numbers)),
         prices=rental.basis if rental else None, price_list=price_list,
         warnings=tuple(in_one(warnings)),
     )  # fmt: skip
@@ -427,8 +414,9 @@ def _no_room_on(plan: Plan, option: TrainingPrediction) -> str:
     batch = plan.largest([devices], room)
     words = f"{byte_size(needed)} of {byte_size(room)}{close_words(needed, room)}"
     words += f"; batch {batch:,} fits" if batch else ""
-    options = [*plan.would_fit([devices])][:MOST_OPTIONS] or ["more devices"]
-    return f"{plural(devices, 'device')}: does not fit: {words}{would_words(options)}"
+    ways = [*plan.would_fit([devices])][:MOST_WAYS]
+    helps = would_words(ways) or "; it fits with more devices"
+    return f"{plural(devices, 'device')}: does not fit: {words}{helps}"
 
 
 # ---- Prices.

@@ -34,6 +34,7 @@ from lolat.training.question import TrainingQuestion
 from lolat.training.recipe import PrecisionRecipe, mixed_remarks
 from lolat.training.run import TrainingRun
 from lolat.training.tuning import TIED, Tuning, check_rank
+from lolat.training.ways import WayToFit
 from lolat.units import GIB, byte_size, plural
 
 if TYPE_CHECKING:
@@ -367,11 +368,15 @@ class DecoderPlan:
             "own_runs": self.section.trained.rows if self.section.trained else 0,
         }
 
-    def would_fit(self, numbers: Sequence[int]) -> Iterator[str]:
-        """Yield command-line options with which an iteration fits, the smallest changes first."""
+    def would_fit(self, numbers: Sequence[int]) -> Iterator[WayToFit]:
+        """Yield the ways to let an iteration fit, the smallest changes first."""
         batch_size = self.run.batch_size
         devices = min(numbers, key=lambda k: self.needed(k, batch_size))
-        more = [k for k in map((2).__pow__, range(1, 10)) if devices < k <= MOST_GPUS]
+        more = [
+            k
+            for k in sorted({*map((2).__pow__, range(1, 10)), *numbers})
+            if devices < k <= MOST_GPUS
+        ]
         checkpointed = replace(self, checkpointing="full")
         lora = replace(self, tuning=Tuning(rank=16))
         sharded, both = (
@@ -394,7 +399,9 @@ class DecoderPlan:
         ]
         several = replace(self, run=self.run.accumulated())
         if most := several.largest([devices], self.available):
-            yield self.run.split(most)
+            size, accumulate = self.run.split(most)
+            able = (k for k in sorted(numbers) if several.needed(k, size) <= self.available)
+            yield WayToFit({"batch_size": size, "accumulate": accumulate}, next(able))
         named = list[DecoderPlan]()  # an option that was asked for makes two of them one
         enough = list[dict[str, str]]()
         for options, plan, others in changed:
@@ -410,5 +417,6 @@ class DecoderPlan:
                 named.append(plan)
                 if number == devices:
                     enough.append(options)
-                given = options | ({} if number == devices else {"replicas": str(number)})
-                yield " ".join(f"--{name} {value}" for name, value in given.items())
+                given = options | ({} if number == devices else {"replicas": number})
+                able = (k for k in sorted(numbers) if plan.needed(k, batch_size) <= self.available)
+                yield WayToFit(given, next(able, number))

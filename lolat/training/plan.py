@@ -37,6 +37,7 @@ from lolat.training.question import TrainingQuestion
 from lolat.training.recipe import PrecisionRecipe, mixed_remarks, recipe_for
 from lolat.training.run import TrainingRun
 from lolat.training.tuning import Tuning, frozen_up_to, tuned
+from lolat.training.ways import WayToFit
 
 if TYPE_CHECKING:
     from lolat.device.device import Device
@@ -140,11 +141,13 @@ class NetworkPlan:
         is_inside = self.run.is_inside(self.file.link)
         return rental.of_machines(devices) if rental and is_inside else rental
 
-    def would_fit(self, numbers: Sequence[int]) -> Iterator[str]:
-        """Yield the command-line options of smaller micro-batches with which an iteration fits, if any."""
-        several = replace(self, run=self.run.accumulated())
-        if most := several.largest(numbers, self.available or 0):
-            yield self.run.split(most)
+    def would_fit(self, numbers: Sequence[int]) -> Iterator[WayToFit]:
+        """Yield the smaller micro-batches with which an iteration fits, if any."""
+        several, room = replace(self, run=self.run.accumulated()), self.available or 0
+        if most := several.largest(numbers, room):
+            size, accumulate = self.run.split(most)
+            able = (k for k in sorted(numbers) if several.memory([k], size).total <= room)
+            yield WayToFit({"batch_size": size, "accumulate": accumulate}, next(able))
 
     def predicted(self, devices: int, link: Link | None) -> TrainingPrediction:
         """Predict training on `devices` devices, joined by `link`, without a price."""

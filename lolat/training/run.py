@@ -61,12 +61,11 @@ class TrainingRun:
         """The largest micro-batch, up to `most`, of which the data set fills `batches`."""
         return most if self.samples is None else max(min(most, self.samples // batches), 1)
 
-    def split(self, most: int) -> str:
-        """The command-line options for the same update by micro-batches of up to `most` samples."""
+    def split(self, most: int) -> tuple[int, int]:
+        """(samples, number) of the micro-batches of up to `most` samples that make the same update."""
         least = -(-self.batch_size // most)
         parts = next((n for n in range(least, 2 * least) if self.batch_size % n == 0), least)
-        size, accumulate = -(-self.batch_size // parts), parts * self.accumulate
-        return f"--batch-size {size} --accumulate {accumulate}"
+        return -(-self.batch_size // parts), parts * self.accumulate
 
     def accumulated(self) -> TrainingRun:
         """The run with at least two micro-batches an iteration, without the data set, which limits them."""

@@ -194,8 +194,25 @@ def test_a_global_batch_without_room_is_told_once_in_its_smallest_split() -> Non
     assert ways
     for way in ways[1].split(", or "):
         options, _, on = way.partition(" on ")
-        assert ("--replicas" in options) != (on == "4")
+        assert ("--replicas" in options) != bool(on)
         assert package.load("a10").cost("llama-3.1-8b", 1, **asked | question(options)).fits
+
+
+@pytest.mark.parametrize("asked", [{"global_batch_size": 8}, {"sharding": "fsdp"}])
+def test_what_would_fit_names_the_fewest_devices_that_hold_it(asked: dict[str, Any]) -> None:
+    """By the question for each number of devices alone."""
+    numbers, ask = (1, 2, 4, 8), {"input_size": 4096}
+    size = "auto" if "global_batch_size" in asked else 8
+    found = package.compare("llama-3.1-8b", size, ["h100"], replicas=numbers, **ask | asked)
+    (told,) = (line for line in lines_of(costs_lines(found)) if line.startswith("DOES NOT FIT"))
+    ways = re.findall(r"(--[^;]+?) on (\d)", told.rpartition("it fits with")[2])
+    assert len(ways) > 1
+    whole = {name: value for name, value in asked.items() if name != "global_batch_size"}
+    size, gpu = found.answers[0].batch_size, package.load("h100-vllm")
+    for options, fewest in ways:
+        more = {"batch_size": size, **ask, **whole, **question(options.partition(" (")[0])}
+        fits = [gpu.cost("llama-3.1-8b", **more | {"replicas": k}).fits for k in numbers]
+        assert numbers[fits.index(True)] == int(fewest)
 
 
 def question(options: str) -> dict[str, Any]:
