@@ -25,8 +25,16 @@ the fit. OTHER_NETWORKS and STEEP were chosen on the development split of the zo
 """
 LEAST_REST = 0.25  # least share of the variance that is not from the fit
 STEEP = 4  # exponent of the transition from a block's interval to a network's
+WIDEST = 100.0
+"""An interval says nothing of use if its upper end is more than this times the lower."""
 LARGEST = 100.0  # largest half width of a log interval whose factor a float can hold
 Operations = Annotated[float, msgspec.Meta(ge=1.0, le=MOST)]
+
+
+def is_usable(interval: Sequence[float]) -> bool:
+    """True unless the upper end of an interval is more than WIDEST times the lower."""
+    low, high = interval
+    return low <= 0.0 or high <= WIDEST * low
 
 
 class Interval(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from lolat.device.domain import NEGLIGIBLE_SHARE
+from lolat.device.intervals import is_usable
 from lolat.device.predictors.host import LATE
 from lolat.device.state import State
 from lolat.device.summary import mode_words, span
@@ -29,7 +30,7 @@ from lolat.io.forms import title_of
 from lolat.io.results import Result
 from lolat.io.writing import check_file
 from lolat.parameters import InputSize
-from lolat.units import between, byte_size, milliseconds, percent, plain, shapes_text
+from lolat.units import between, byte_size, digits, milliseconds, percent, plain, shapes_text
 
 if TYPE_CHECKING:
     from lolat.device.attribution import AtSize
@@ -452,6 +453,8 @@ def interval_words(
     """An interval with its coverage, in the latency's unit: "90 % sure of 26.4 .. 31.9"."""
     if interval_ms is None or coverage is None:
         return "how sure that is, is not known"
+    if not is_usable(interval_ms):
+        return f"no usable interval: its ends are {digits(interval_ms[1] / interval_ms[0])} times apart"
     return f"{100 * coverage:g} % sure of {between(*interval_ms, latency_ms)}"
 
 

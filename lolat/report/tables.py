@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from lolat.device.intervals import is_usable
 from lolat.io.results import answers_of
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
@@ -301,8 +302,8 @@ def interval_head(coverage: float | None) -> str:
 
 
 def ends_of(form: Callable[[float], str]) -> Callable[[Sequence[float]], str]:
-    """Make a function that writes the ends of an interval, each by `form`."""
-    return lambda ends: " .. ".join(map(form, ends))
+    """Make a function that writes the ends of an interval, each by `form`; or that it is not usable."""
+    return lambda ends: " .. ".join(map(form, ends)) if is_usable(ends) else "not usable"
 
 
 def write_csv(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:

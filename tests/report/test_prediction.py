@@ -55,6 +55,21 @@ def test_a_prediction_in_a_few_lines() -> None:
     assert [f"note: {w}" for w in PREDICTION.warnings] == notes
 
 
+def test_an_interval_of_more_than_a_hundred_times_is_not_shown() -> None:
+    """Its numbers are in JSON alone; an interval of a hundred times is still shown."""
+    shown = replace(PREDICTION, interval_ms=(0.5, 50.0))
+    wide = replace(PREDICTION, interval_ms=(0.5, 75.0))
+    assert ", 90 % sure of 0.500 .. 50.0" in next(iter(report.summary(shown)))
+    apart = ", no usable interval: its ends are 150 times apart"
+    assert next(iter(report.summary(wide))).endswith(apart)
+    assert apart in wide.words()
+    assert wide.to_dict()["interval_ms"] == [0.5, 75.0]
+    text = "\n".join(lines_of(report.table_of_predictions([wide, shown])))
+    assert "not usable" in text
+    assert "0.500 .. 50.0" in text
+    assert "75.0" not in text
+
+
 def test_the_report_has_every_block_and_its_share() -> None:
     lines = PREDICTION.report().splitlines()
     assert lines[0].startswith("hand made · batch 4 · 56x56x3 · fp32, TensorFlow: ")

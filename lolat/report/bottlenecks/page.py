@@ -14,6 +14,7 @@ from string import Template
 
 from lolat import __version__
 from lolat.device.attribution import Explanation, explain
+from lolat.device.intervals import is_usable
 from lolat.device.prediction import CALL, Prediction, domain_words, interval_words, memory_words
 from lolat.device.question import Question
 from lolat.device.summary import headline
@@ -149,13 +150,16 @@ def _answer(prediction: Prediction, sentence: str) -> str:
 
 
 def _interval(answer: Prediction) -> str:
-    """The interval in words, and drawn as a band on a line from 0 to its upper end."""
+    """The interval in words, and if usable drawn as a band on a line from 0 to its upper end."""
     if answer.interval_ms is None:
         return ""
+    words = interval_words(answer.interval_ms, answer.coverage, answer.latency_ms)
+    if not is_usable(answer.interval_ms):
+        return element("p", words)
     most = answer.interval_ms[1]
     low, high, point = (100 * t / most for t in (*answer.interval_ms, answer.latency_ms))
     ends = element("span", "0") + element("span", milliseconds(most))
-    return element("p", interval_words(answer.interval_ms, answer.coverage, answer.latency_ms)) + (
+    return element("p", words) + (
         '<svg class="range" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect class="band" x="{low:.3f}" y="4" width="{high - low:.3f}" height="6"></rect>'
         f'<rect class="point" x="{point - 0.25:.3f}" y="0" width="0.5" height="10"></rect></svg>'
