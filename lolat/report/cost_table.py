@@ -171,6 +171,8 @@ def columns(answer: Cost | Costs, rows: Sequence[CostRow]) -> list[Column]:
         return NO_ROOM if NO_ROOM in found else "".join(each).rstrip()
 
     money = _money if is_one else _money_of(costs)
+    sure = f", {percent(answer.coverage or 0.0)}" if _is_of_money(answer) else ""
+    of_dollars = f"${sure} between"
 
     def one(value: Callable[[TrainingPrediction], Any]) -> Callable[[CostRow], Any]:
         return lambda row: value(row.option) if is_one else None
@@ -204,9 +206,9 @@ def columns(answer: Cost | Costs, rows: Sequence[CostRow]) -> list[Column]:
                page="hidden"),
         *_total_columns(answer, [o for c in costs for o in c.options]),
         Column("$", lambda row: row.option.dollars, money),
-        # Hidden for several devices: its relative width is that of the time.
-        Column("$ between", lambda row: row.option.dollars_interval, ends_of(money), page="below",
-               screen="shown" if is_one or answer.limits.sure else "hidden"),
+        # Several devices have one of the two intervals, as their relative widths are equal.
+        Column(of_dollars, lambda row: row.option.dollars_interval, ends_of(money), page="below",
+               screen="shown" if is_one or answer.limits.sure or _is_of_money(answer) else "hidden"),
         *_limit_columns(answer.limits, [o for c in costs for o in c.options]),
         Column("marks", marks, is_text=True),
     ]  # fmt: skip
@@ -227,7 +229,18 @@ def _total_columns(answer: Cost | Costs, options: Sequence[TrainingPrediction]) 
 
     between = f"{percent(answer.coverage or 0.0)} between"
     yield Column("total" if is_single else unit, lambda row: row.option.total_s, time)
-    yield Column(between, lambda row: row.option.interval_s, ends_of(time), page="below")
+    screen: Screen = "hidden" if _is_of_money(answer) else "shown"
+    yield Column(
+        between, lambda row: row.option.interval_s, ends_of(time), page="below", screen=screen
+    )
+
+
+def _is_of_money(answer: Cost | Costs) -> bool:
+    """True for several devices with a limit in dollars alone: their prices have the intervals."""
+    limits = answer.limits
+    return not (isinstance(answer, Cost) or limits.sure or limits.max_hours) and bool(
+        limits.max_dollars
+    )
 
 
 def _limit_columns(

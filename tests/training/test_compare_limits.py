@@ -264,6 +264,22 @@ def test_the_cheapest_and_the_fastest_are_within_the_limits(
         assert f"<= ${2 * max(dollars):g}" in out
 
 
+def test_a_limit_in_dollars_alone_shows_the_interval_of_the_dollars(lolat: Command) -> None:
+    """By the ends in JSON; with a limit in hours, or none, the hours have it."""
+    ask = "cost", "timm:resnet18", "--on", "v100,a100", "--samples", 10**8, "--replicas", 1
+    options = [one["options"][0] for one in json.loads(lolat(*ask, "--json").out)["answers"]]
+    dollars = [f"{low:.2f} .. {high:.2f}" for low, high in (o["dollars_interval"] for o in options)]
+    for more, is_of_money in (
+        (("--max-dollars", 99), True),
+        (("--max-dollars", 99, "--max-hours", 99), False),
+        ((), False),
+    ):
+        out = lolat.done(*ask, *more).out
+        assert [ends in out for ends in dollars] == [is_of_money] * 2
+        assert ("$, 90 % between" in out) == is_of_money
+        assert len(re.findall(r"\d  +90 % between|hours +90 % between", out)) == (not is_of_money)
+
+
 @pytest.mark.parametrize("one", [True, False])
 def test_how_sure_a_longest_time_is_kept(lolat: Command, prices: str, net: str, one: bool) -> None:
     """By the ends of each interval: above, within and below; the sentence of the cheapest says it too."""
