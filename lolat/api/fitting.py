@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from lolat.api.fit_question import LANGUAGE, FitQuestion
 from lolat.api.loading import load
 from lolat.api.model import Model
 from lolat.api.serving import serving_model
@@ -27,7 +27,6 @@ from lolat.fitting.blocks import fitted_file
 from lolat.fitting.int8 import with_int8
 from lolat.fitting.measured_gpu import with_operations, with_training
 from lolat.fitting.reading import (
-    Contents,
     blocks_file,
     device_document,
     points_of_networks,
@@ -36,14 +35,13 @@ from lolat.fitting.reading import (
 from lolat.graph import Graph
 from lolat.graph.modes import BFLOAT16
 from lolat.hardware.card_names import card_of, form_of
-from lolat.hardware.specs import KEPT, PLAUSIBLE, given_sheet, listed_specs, read_specs, sheet_row
+from lolat.hardware.specs import KEPT, given_sheet, listed_specs, read_specs, sheet_row
 from lolat.io.paths import AnyPath
 from lolat.io.progress import OnProgress, Warn, nobody
 from lolat.io.tables import Row, is_table, read_table, say_unread
 from lolat.microbench import blocks, learn_training
-from lolat.parameters import PARAMETERS, check_given
 from lolat.readers import read as read_network
-from lolat.tables.blocks import Point, points_of, read_points
+from lolat.tables.blocks import Point, points_of
 from lolat.tables.contents import (
     BLOCKS,
     EPOCHS,
@@ -53,7 +51,6 @@ from lolat.tables.contents import (
     OPERATIONS,
     RUNS,
     SERVED,
-    Content,
     content_of,
 )
 from lolat.tables.copies import unique
@@ -67,15 +64,6 @@ if TYPE_CHECKING:
     from lolat.llm.gpu import ServingSection
 
 # ---- `fit`: a profile from tables, or from a profile's own points.
-
-NOT_TOGETHER = "not-together"
-"""Error code for files that cannot be fitted together."""
-LANGUAGE = "language models"
-TOGETHER = (
-    f"expected tables of operations and networks, where known with {arg('facts')} and {arg('name')}; or "
-    "these two alone; or a profile, alone or with tables of networks, of served models or of training "
-    "runs; or one table of blocks; or one table of epochs"
-)
 
 
 def fit(
@@ -112,110 +100,69 @@ def fit(
         tensor_parallel=several(tensor_parallel), served_model=served_model, on_progress=on_progress,
         warn=warn or nobody,
     )  # fmt: skip
-    kinds = {*asked.kinds}
-    answers = () if paths or asked.facts is None else _answered_by(asked)
-    of_sheet = not paths and (facts is None or LANGUAGE in answers)
-    of_language = bool({KERNELS, SERVED, RUNS} & kinds) or answers == (LANGUAGE,)
+    row = next((row for row in FITS if row.takes(asked)), None)
     if name is not None and " (" in name:
         why = "expected a name without brackets, such as H100 SXM5, in tables too"
         raise InputError(f"{arg('name')} {shortened(name)!r}: {why}", code="name")
-    if framework is not None and (MODEL in kinds or not (of_sheet or of_language)):
+    if framework is not None and (MODEL in asked.kinds or row is None or not row.has_framework):
         why = "is for a data sheet and tables of language models; leave it out"
         raise InputError(f"{arg('framework')} {why}", code="framework")
-    of_language |= tensor_parallel != () or served_model is not None
-    file = _language_models(asked) if of_language else _document(asked)
+    if asked.tensor_parallel or served_model is not None:
+        _refuse_language_files(asked)
+    if row is None:
+        raise asked.unfitted()
+    file = row.fit(asked)
     _warn_of_other_cards(asked, file)
     if asked.facts is not None:
         _warn_of_unread_facts(asked.facts, asked.warn)
-    if of_sheet and not of_language:
-        section = section_of_sheet(name or "", asked.facts, asked.framework, asked.stem, asked.warn)
-        file = file.but(**section)
     if output is None:
         return Model(file)
-    if file.has_latencies and not of_language and MODEL not in kinds:
+    if file.has_latencies and row.replaces:
         _warn_of_replaced(output, asked.warn)
     file = merged(output, file)
     write(output, file.document)
     return Model(file, os.fspath(output))
 
 
-@dataclass(frozen=True)
-class FitQuestion:
-    """The arguments of `fit`: files, each with its content, and the other arguments."""
-
-    contents: Contents
-    output: AnyPath | None
-    name: str | None
-    facts: str | None
-    framework: str | None
-    tensor_parallel: tuple[int, ...]
-    served_model: str | None
-    on_progress: OnProgress | None
-    warn: Warn
-
-    def __post_init__(self) -> None:
-        for gpus in self.tensor_parallel:
-            check_given(tensor_parallel=gpus)
-        if self.framework is not None:
-            object.__setattr__(self, "framework", PARAMETERS["framework"].choice(self.framework))
-
-    @property
-    def kinds(self) -> list[Content]:
-        """The contents of the files."""
-        return [content for _, content in self.contents]
-
-    def paths(self, kind: Content) -> list[str]:
-        """The paths of the files with a given content."""
-        return [path for path, content in self.contents if content == kind]
-
-    @property
-    def stem(self) -> str:
-        """The name of the profile."""
-        return Path(self.output or "model").stem
-
-    def refused(self) -> InputError:
-        """The error for files that cannot be fitted together; ModelFileError if a file is not a profile."""
-        for path in self.paths(MODEL):
-            load(path)
-        for path in self.paths(BLOCKS):  # so is a table of other columns: they are named
-            read_points(path)
-        files = ", ".join(f"{path} ({content.name})" for path, content in self.contents)
-        return InputError(
-            f"{files or 'no file'} cannot be fitted like this; {TOGETHER}", code=NOT_TOGETHER
-        )
+def _tables(asked: FitQuestion) -> DeviceFile:
+    """A profile fitted to tables of operations and networks, or made from a data sheet without tables."""
+    name, facts, sheet = asked.name, asked.facts, None
+    if name is not None and facts is not None:
+        sheet = read_specs(facts, name)
+        if unused := sheet.gpu and sheet.gpu.unused_power:
+            asked.warn(unused)
+    elif name is not None and not asked.kinds:
+        sheet = listed_specs(name)
+    document = device_document(
+        asked.contents, asked.stem, name, sheet, asked.on_progress, asked.warn
+    )
+    if facts is not None and name is not None:
+        document["environment"]["sheet"] = given_sheet(sheet_row(facts, name))
+    return DeviceFile(document)
 
 
-def _document(asked: FitQuestion) -> DeviceFile:
-    """The profile fitted to the files; InputError for files that cannot be fitted together."""
-    kinds, name, facts = {*asked.kinds}, asked.name, asked.facts
-    if kinds <= {OPERATIONS, NETWORKS} and (name is not None or (kinds and facts is None)):
-        sheet = None
-        if name is not None and facts is not None:
-            sheet = read_specs(facts, name)
-            if unused := sheet.gpu and sheet.gpu.unused_power:
-                asked.warn(unused)
-        elif name is not None and not kinds:
-            sheet = listed_specs(name)
-        document = device_document(
-            asked.contents, asked.stem, name, sheet, asked.on_progress, asked.warn
-        )
-        if facts is not None and name is not None:
-            document["environment"]["sheet"] = given_sheet(sheet_row(facts, name))
-        return DeviceFile(document)
-    if facts is not None and name is None:
-        wanted = "expected the device's name in its column device too"
-        raise InputError(f"{arg('facts')} without {arg('name')}; {wanted}", code=NOT_TOGETHER)
-    path = asked.contents[0][0] if asked.contents else ""
-    if facts is None and asked.kinds == [EPOCHS]:
-        document = epochs_document(path, asked.stem, name, read_network, asked.warn)
-        if name is None and Path(asked.output or "").is_file():
-            document["device"] = UNKNOWN  # it is the file's
-        return DeviceFile(document)
-    if facts is None and asked.kinds == [BLOCKS]:
-        return blocks_file(path, asked.stem, name, asked.warn)
-    if facts is None and asked.kinds.count(MODEL) == 1 and kinds <= {MODEL, NETWORKS}:
-        return _refitted(asked)
-    raise asked.refused()
+def _data_sheet(asked: FitQuestion) -> DeviceFile:
+    """A profile of networks and language models from a data sheet; InputError without a name."""
+    if asked.name is None:
+        raise asked.unfitted()
+    file = _tables(asked)
+    about = asked.name, asked.facts, asked.framework, asked.stem, asked.warn
+    return file.but(**section_of_sheet(*about))
+
+
+def _epochs(asked: FitQuestion) -> DeviceFile:
+    """A profile fitted to a table of epochs."""
+    (path,) = asked.paths(EPOCHS)
+    document = epochs_document(path, asked.stem, asked.name, read_network, asked.warn)
+    if asked.name is None and Path(asked.output or "").is_file():
+        document["device"] = UNKNOWN  # it is the file's
+    return DeviceFile(document)
+
+
+def _blocks(asked: FitQuestion) -> DeviceFile:
+    """A profile fitted to a table of blocks."""
+    (path,) = asked.paths(BLOCKS)
+    return blocks_file(path, asked.stem, asked.name, asked.warn)
 
 
 def _warn_of_other_cards(asked: FitQuestion, file: DeviceFile) -> None:
@@ -247,33 +194,6 @@ def _warn_of_unread_facts(facts: str, tell: Warn) -> None:
     table = read_table(facts)
     table.mark_read("device", *KEPT)
     table.say_unread(tell)
-
-
-def _answered_by(asked: FitQuestion) -> tuple[str, ...]:
-    """The kinds of questions that a table of data sheets can answer: networks, language models or both.
-
-    Warns of missing columns of the other kind. A device with empty cells in the columns of language models
-    serves none. InputError if columns of both kinds are missing.
-    """
-    from lolat.llm.operation_tables import SHEET
-
-    facts, tell = asked.facts or "", asked.warn
-    table, needed = read_table(facts), {NETWORKS.name: PLAUSIBLE, LANGUAGE: SHEET}
-    columns, rows = table.names, [row for row in table if row.get("device") == asked.name]
-    lacks = {what: [c for c in of if c not in columns] for what, of in needed.items()}
-    answers = tuple(what for what, names in lacks.items() if not names)
-    if len(answers) > 1 and (empty := [c for c in SHEET for row in rows if not row.get(c)]):
-        lacks[LANGUAGE], answers = empty, (NETWORKS.name,)
-    if not answers:
-        each = "; ".join(f"for {what} {', '.join(names)}" for what, names in lacks.items())
-        raise InputError(f"{plain(facts)} lacks columns: {each}", code="facts")
-    if len(answers) == 1:
-        (other,) = {*needed} - {*answers}
-        tell(
-            f"{plain(facts)}: no {', '.join(lacks[other])}: the file answers for {answers[0]}, and not for "
-            f"{other}"
-        )
-    return answers
 
 
 # ---- Language models.
@@ -471,3 +391,52 @@ def _refitted(asked: FitQuestion) -> DeviceFile:
         if fitted.kernels:
             fitted = with_training(fitted, learn_training.training_graphs(framework))
     return fitted
+
+
+# ---- The kinds of fits.
+
+
+class FitRow(NamedTuple):
+    """A kind of fit: whether it takes the files of a question, and the function that makes the profile.
+
+    `has_framework`: True if the profile has language models, whose framework may be given; `replaces`: True
+    if its latencies replace those in the output file.
+    """
+
+    takes: Callable[[FitQuestion], bool]
+    fit: Callable[[FitQuestion], DeviceFile]
+    has_framework: bool = False
+    replaces: bool = True
+
+
+def _are_served(asked: FitQuestion) -> bool:
+    """True for tables of language models, or a data sheet that answers for these alone."""
+    return bool({KERNELS, SERVED, RUNS} & {*asked.kinds}) or asked.answers == (LANGUAGE,)
+
+
+def _is_sheet(asked: FitQuestion) -> bool:
+    """True for a data sheet, without tables, that answers for networks and language models."""
+    return not asked.contents and (asked.facts is None or LANGUAGE in asked.answers)
+
+
+def _are_tables(asked: FitQuestion) -> bool:
+    """True for tables of operations and networks, for a data sheet of networks too."""
+    is_named = asked.name is not None
+    return {*asked.kinds} <= {OPERATIONS, NETWORKS} and (is_named or asked.facts is None)
+
+
+def _is_profile(asked: FitQuestion) -> bool:
+    """True for a profile, alone or with tables of networks."""
+    is_alone = asked.facts is None and {*asked.kinds} <= {MODEL, NETWORKS}
+    return is_alone and asked.kinds.count(MODEL) == 1
+
+
+FITS = (
+    FitRow(_are_served, _language_models, has_framework=True, replaces=False),
+    FitRow(_is_sheet, _data_sheet, has_framework=True),
+    FitRow(_are_tables, _tables),
+    FitRow(lambda asked: asked.facts is None and asked.kinds == [EPOCHS], _epochs),
+    FitRow(lambda asked: asked.facts is None and asked.kinds == [BLOCKS], _blocks),
+    FitRow(_is_profile, _refitted, replaces=False),
+)
+"""The kinds of fits; the first that takes the files makes the profile."""
