@@ -164,8 +164,7 @@ class Costs(Limited):
 def check_room(costs: Costs) -> None:
     """Raise AnswerIsNo if no device has enough memory."""
     if costs.no_room:
-        helps = f"; it fits with {costs.offered}" if costs.offer else ""
-        raise AnswerIsNo(costs.no_room + helps, code="no-room")
+        raise AnswerIsNo(costs.no_room, code="no-room")
 
 
 def check_priced(answers: Sequence[Cost]) -> None:

@@ -151,8 +151,15 @@ class Limited(Result):
     @property
     def missed(self) -> str:
         """Words that no option is within the limits, with the fastest and cheapest one; "" if one is."""
-        if self.within() or not self.timed:
-            return ""
+        return f"{self.refusal}: {self.least_words()}" if self.refusal else ""
+
+    @property
+    def refusal(self) -> str:
+        """Words that no option is within the limits; "" if one is."""
+        return "" if self.within() or not self.timed else f"nothing is{self.limits.words()}"
+
+    def least_words(self) -> str:
+        """Words on the fastest and the cheapest option, with the time and price of each."""
         of = dict[str, str]()
         for way, option in zip(("fastest", "cheapest"), self.least(), strict=True):
             seconds, usd = option.amounts(self.sure)
@@ -160,7 +167,7 @@ class Limited(Result):
             words = f"{self.named(option)}, {'up to ' * self.sure}{duration(seconds)}{costs}"
             of[words] = f"{of[words]} and {way}" if words in of else way
         found = [*of] if len(self.timed) == 1 else [f"{way} {words}" for words, way in of.items()]
-        return f"nothing is{self.limits.words()}: {'; '.join(found)}"
+        return "; ".join(found)
 
     @property
     def offered(self) -> str:
@@ -171,7 +178,7 @@ class Limited(Result):
 def check_limits(answer: Limited, offered: str = "") -> None:
     """Raise AnswerIsNo if no option keeps the limits; `offered`: words on a way that would keep them."""
     limits, timed = answer.limits, answer.timed
-    if not answer.missed:
+    if not answer.refusal:
         return
     names = (arg(name) for name in ("max_hours", "max_dollars") if getattr(limits, name))
     higher = f"a higher {' or '.join(names)}"
@@ -185,7 +192,7 @@ def check_limits(answer: Limited, offered: str = "") -> None:
         helps = "raise one of the limits: no row keeps both"
     if offered := offered or answer.offered:
         helps = f"{offered} is within; or {helps.removeprefix('expected ')}"
-    raise AnswerIsNo(f"{answer.missed}; {helps}")
+    raise AnswerIsNo(f"{answer.refusal}; {helps}")
 
 
 def predict(

@@ -59,7 +59,7 @@ from lolat.training.cost import Cost, CostRow, no_room
 from lolat.training.listing import best_row
 from lolat.training.prediction import check_limits
 from lolat.training.question import TrainingQuestion
-from lolat.units import by_text, milliseconds, plain
+from lolat.units import by_text, capitalized, milliseconds, plain
 from lolat.web.cards import (
     BudgetCard,
     Card,
@@ -237,13 +237,17 @@ def _training(
 
 
 def _title_or_refusal(form: Form, cost: Cost | Costs, title: str) -> tuple[str, list[str]]:
-    """(`title`, []); if no option fits or keeps the limits, (a title that says so, [the reason])."""
+    """(`title`, []); if no option fits or keeps the limits, (a title that says so, [the reason]); the least
+    time and price follow the reason.
+    """
     try:
         if isinstance(cost, Costs):
             check_room(cost)
         check_limits(cost, "" if isinstance(cost, Costs) else offered(cost))
     except AnswerIsNo as no:
-        return ("does not fit" if no.code == "no-room" else BEYOND), [form.words(no)]
+        if no.code == "no-room":
+            return "does not fit", [form.words(no)]
+        return BEYOND, [form.words(no), capitalized(cost.least_words())]
     return title, []
 
 
