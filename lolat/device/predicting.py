@@ -6,23 +6,19 @@ from typing import TYPE_CHECKING
 
 from lolat.device.domain import MOSTLY_SHARE
 from lolat.device.execution_modes import as_written
-from lolat.device.intervals import interval_around
 from lolat.device.largest_batch import largest_batch
 from lolat.device.prediction import Prediction, Query
-from lolat.device.predictors.formula import CONSTANT
 from lolat.device.profile_remarks import (
-    STEPS_ALONE,
     amp_remarks,
     layout_remarks,
     of_its_source,
     other_framework,
 )
 from lolat.device.question import AUTO, Question, as_whole
-from lolat.device.uncertainty import extrapolation_of, widened_half_width, with_copies, with_untimed
+from lolat.device.uncertainty import uncertainty_of
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
-from lolat.graph.counts import COLUMNS
-from lolat.graph.modes import AMP, PRECISION_OF, lost_upcasts
+from lolat.graph.modes import PRECISION_OF, lost_upcasts
 from lolat.parameters import COVERAGE
 
 if TYPE_CHECKING:
@@ -40,28 +36,16 @@ def predict(device: Device, network: Graph | Analysis, question: Question) -> Pr
     formula, coverage = device.predictor(question.predictor), question.coverage
     batch = question.batch_size
     size = largest_batch(device, analysis, question, predict) if batch == AUTO else as_whole(batch)
-    counts = analysis.block_counts(size)
     file, where, mode = device.file, device.file.environment, device.file.mode
-    terms, call_ms, steps = formula.of_blocks(analysis, size)
+    terms, call_ms, steps = times = formula.of_blocks(analysis, size)
     latency = float(terms.sum()) + call_ms
-    found = extrapolation_of(device, analysis, size, formula, terms / (latency or 1.0), steps)
-    extrapolation, of_counts = with_untimed(found, formula, analysis, size, mode)
-    steps_alone = [] if where.fitted_on.inference else [STEPS_ALONE]
-    inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
-    inside = inside if file.is_measured and not steps_alone else 0.0
-    terms_ms = dict(zip(formula.features, terms.sum(axis=0).tolist(), strict=True))
-    half, doubts = widened_half_width(
-        formula, steps, extrapolation, file.noise, coverage, graph=graph,
-        ops=int(counts[:, COLUMNS.index("ops")].sum()), terms_ms={**terms_ms, CONSTANT: call_ms},
-        is_checked=bool(device.state and device.state.check))  # fmt: skip
-    if mode.dtype == AMP:
-        half, doubts = with_copies(half, doubts, file, graph, latency)
-    remarks = [*graph.batch_independent] if size > 1 else []
-    remarks += (*extrapolation.remarks, *amp_remarks(file), *doubts, *steps_alone)
-    remarks += (*other_framework(file, graph.framework), *of_its_source(file))
-    remarks += (*layout_remarks(device, graph), *lost_upcasts(graph, mode), *of_counts)
-    interval = interval_around(latency, half)
-    interval = steps.interval(half, coverage) if steps and half is not None else interval
+    uncertainty = uncertainty_of(device, analysis, size, formula, times, coverage)
+    remarks = (
+        *(graph.batch_independent if size > 1 else ()), *uncertainty.unmeasured, *amp_remarks(file),
+        *uncertainty.doubts, *other_framework(file, graph.framework), *of_its_source(file),
+        *layout_remarks(device, graph), *lost_upcasts(graph, mode), *uncertainty.of_counts,
+    )  # fmt: skip
+    interval, inside = uncertainty.interval(latency, steps, coverage), uncertainty.inside_share
     return Prediction(
         network=graph.name,
         batch_size=size,
@@ -78,7 +62,7 @@ def predict(device: Device, network: Graph | Analysis, question: Question) -> Pr
         warnings=tuple(dict.fromkeys(remarks)),
         names=tuple(block.name for block in analysis.blocks),
         features=formula.features,
-        block_counts=counts,
+        block_counts=analysis.block_counts(size),
         block_terms=terms,
         call_ms=call_ms,
         precision=PRECISION_OF[mode.dtype],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,13 @@ from lolat.device.domain import (
     fit_again,
 )
 from lolat.device.file import DeviceFile
-from lolat.device.intervals import normal_quantile
-from lolat.device.predictors.formula import Formula
+from lolat.device.intervals import interval_around, normal_quantile
+from lolat.device.predictors.formula import CONSTANT, Formula
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.int8 import int8_half_width, int8_remark, untimed_in_int8
 from lolat.device.predictors.roofline import RECURRENT_MS, Roofline
 from lolat.device.predictors.two_regime import TwoRegime
+from lolat.device.profile_remarks import STEPS_ALONE
 from lolat.device.schema import Noise
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
@@ -345,3 +346,56 @@ def extrapolation_of(
             )
         )
     return replace(extrapolation, remarks=tuple(remarks))
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """The uncertainty of a predicted time.
+
+    `half_width`: that of the log interval; None if there is no interval. `inside_share`: the share of the
+    time inside the measured range; None if it is unknown. `unmeasured`, `doubts`, `of_counts`: remarks on
+    the part outside this range, on the interval, and on the counts.
+    """
+
+    half_width: float | None
+    inside_share: float | None
+    unmeasured: tuple[str, ...]
+    doubts: tuple[str, ...]
+    of_counts: tuple[str, ...]
+
+    def interval(
+        self, latency_ms: float, steps: Steps | None, coverage: float | None
+    ) -> tuple[float, float] | None:
+        """The interval of the time in ms; `steps`: the GPU's steps if the formula has them."""
+        if steps is None or self.half_width is None:
+            return interval_around(latency_ms, self.half_width)
+        return steps.interval(self.half_width, coverage)
+
+
+def uncertainty_of(
+    device: Device, analysis: Analysis, batch_size: int, formula: Formula,
+    times: tuple[np.ndarray, float, Steps | None], coverage: float | None,
+) -> Uncertainty:  # fmt: skip
+    """The uncertainty of a network's time; `times`: what `formula.of_blocks` returned for it."""
+    (terms, call_ms, steps), file, graph = times, device.file, analysis.graph
+    latency = float(terms.sum()) + call_ms
+    found = extrapolation_of(device, analysis, batch_size, formula, terms / (latency or 1.0), steps)
+    extrapolation, of_counts = with_untimed(found, formula, analysis, batch_size, file.mode)
+    steps_alone = () if file.environment.fitted_on.inference else (STEPS_ALONE,)
+    inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
+    terms_ms = dict(zip(formula.features, terms.sum(axis=0).tolist(), strict=True))
+    half_width, doubts = widened_half_width(
+        formula, steps, extrapolation, file.noise, coverage, graph=graph,
+        ops=int(analysis.block_counts(batch_size)[:, _OPS].sum()),
+        terms_ms={**terms_ms, CONSTANT: call_ms},
+        is_checked=bool(device.state and device.state.check),
+    )  # fmt: skip
+    if file.mode.dtype == AMP:
+        half_width, doubts = with_copies(half_width, doubts, file, graph, latency)
+    return Uncertainty(
+        half_width=half_width,
+        inside_share=inside if file.is_measured and not steps_alone else 0.0,
+        unmeasured=tuple(extrapolation.remarks),
+        doubts=(*doubts, *steps_alone),
+        of_counts=tuple(of_counts),
+    )
