@@ -32,7 +32,7 @@ BACKENDS = ("tensorflow", "torch", "onnxruntime")
 TRAINING_BACKENDS = BACKENDS[:2]
 CANDIDATES = 200  # number of networks that a search scores by default
 EVALUATED_BATCHES = (1, 4)  # batch sizes at which networks are measured by default
-SERVING = ("vllm", "sglang", "trtllm")
+SERVING_FRAMEWORKS = ("vllm", "sglang", "trtllm")
 CHECKPOINTING = ("none", "full", "selective")
 SHARDINGS = ("none", "zero1", "zero2", "fsdp", "hybrid")
 NETWORK_OPTIMIZER, DECODER_OPTIMIZER = "sgd", "adamw"  # if none is given
@@ -278,8 +278,8 @@ _EVERY = (
     Parameter("prices", "A CSV file in the layout of SkyPilot's catalog; the list of `lolat prices` if not "
               "given.", str, metavar="FILE"),
     # A language model.
-    _word("framework", SERVING, "The framework that serves language models. If not given, the one in the "
-          "name of a table or of the output, else vllm."),
+    _word("framework", SERVING_FRAMEWORKS, "The framework that serves language models. If not given, the "
+          "one in the name of a table or of the output, else vllm."),
     Parameter("served_model", "The language model in tables and result files that do not name it, or use a "
               "name of their own: a known name, or the path of a config.json.", str,
               metavar="NAME"),

@@ -257,7 +257,7 @@ def _near(device: D, mode: Mode, wanted: Mode) -> D | None:
     if wanted.fused != mode.fused and (found := measured_in(device, fused)):
         return found
     # A compiler takes channels last, so its convolutions convert nothing.
-    if not wanted.images_last or mode.images_last:
+    if not wanted.runs_channels_last or mode.runs_channels_last:
         return None
     return measured_in(device, replace(mode, channels_last=True).__eq__)
 

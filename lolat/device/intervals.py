@@ -108,17 +108,17 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         (0, 1) or too high for the number of points.
         """
         scale = self.interval or Interval(scores=self.residuals)
-        half = conformal_quantile(scale.scores, coverage)
-        half *= math.exp(-scale.exponent * float(logarithms(ops, *scale.ops)))
+        half_width = conformal_quantile(scale.scores, coverage)
+        half_width *= math.exp(-scale.exponent * float(logarithms(ops, *scale.ops)))
         if self.networks is not None:
             most = math.log(max(self.networks.ops, math.e))
             part = min(math.log(max(ops, 1.0)) / most, 1.0)
-            half *= OTHER_NETWORKS
+            half_width *= OTHER_NETWORKS
             of_networks = t_quantile(coverage, self.networks.count)
             of_networks *= self.networks.deviation(terms_ms)
-            half += part**STEEP * (of_networks - half)
+            half_width += part**STEEP * (of_networks - half_width)
         elsewhere = normal_quantile(coverage) * self.elsewhere
-        return min(max(math.hypot(half, elsewhere), math.log1p(floor)), LARGEST)
+        return min(max(math.hypot(half_width, elsewhere), math.log1p(floor)), LARGEST)
 
 
 def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
@@ -160,10 +160,10 @@ def ratio_half_width(one: float, other: float, are_alike: bool) -> float:
     `are_alike`: True if the errors share the fraction SHARED_ERROR, which cancels in a ratio; else they are
     independent.
     """
-    half = math.hypot(one, other)
-    if are_alike and half < math.inf:
-        half = math.sqrt(half**2 - 2.0 * SHARED_ERROR * min(one, other) ** 2)
-    return half
+    half_width = math.hypot(one, other)
+    if are_alike and half_width < math.inf:
+        half_width = math.sqrt(half_width**2 - 2.0 * SHARED_ERROR * min(one, other) ** 2)
+    return half_width
 
 
 def chance_of_less(one: float, other: float, half_width: float, coverage: float) -> float | None:

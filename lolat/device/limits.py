@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from lolat.errors import InputError, arg
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+TimeVerdict = Literal["yes", "likely", "unlikely", "not known", "no"]
 NO_PRICE = "no price"
 VERDICTS = ("yes", "likely", "unlikely", NO_PRICE, "not known", "no")
 """The verdicts on a limit, the best first."""
@@ -21,11 +22,12 @@ VERDICTS = ("yes", "likely", "unlikely", NO_PRICE, "not known", "no")
 
 def within_limit(
     time: float, interval: tuple[float, float] | None, limit: float, sure: bool = False
-) -> str:
-    """The verdict on a time limit: "yes", "likely", "unlikely" or "no".
+) -> TimeVerdict:
+    """The verdict on a time limit.
 
     "yes" if the whole interval keeps the limit, "likely" if the time does, "unlikely" if only a part of the
-    interval does. Times and limit have one unit. `sure`: anything but "yes" is "no".
+    interval does, "no" if no part does. `sure`: "yes" as before, "not known" if there is no interval, else
+    "no". Times and limit have one unit.
     """
     low, high = interval or (time, math.inf)
     if high <= limit:
@@ -105,7 +107,7 @@ class Limits:
         by_rate = math.inf if rate is None else 1e3 * batch_size / rate
         return min(by_rate, math.inf if self.max_ms is None else self.max_ms)
 
-    def kept(self, prediction: Prediction) -> str:
+    def kept(self, prediction: Prediction) -> TimeVerdict:
         """The verdict of `within_limit` on a prediction; "no" if the network does not fit in memory."""
         if prediction.fits is False:
             return "no"

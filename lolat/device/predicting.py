@@ -18,7 +18,7 @@ from lolat.device.question import AUTO, Question, as_whole
 from lolat.device.uncertainty import uncertainty_of
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
-from lolat.graph.modes import PRECISION_OF, lost_upcasts
+from lolat.graph.modes import PRECISION_OF, float32_remarks
 from lolat.parameters import COVERAGE
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def predict(device: Device, network: Graph | Analysis, question: Question) -> Pr
     remarks = (
         *(graph.batch_independent if size > 1 else ()), *uncertainty.unmeasured, *amp_remarks(file),
         *uncertainty.doubts, *other_framework(file, graph.framework), *of_its_source(file),
-        *layout_remarks(device, graph), *lost_upcasts(graph, mode), *uncertainty.of_counts,
+        *layout_remarks(device, graph), *float32_remarks(graph, mode), *uncertainty.of_counts,
     )  # fmt: skip
     interval, inside = uncertainty.interval(latency, steps, coverage), uncertainty.inside_share
     return Prediction(

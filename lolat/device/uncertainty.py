@@ -68,7 +68,11 @@ COPIES_SHARE = 0.1
 
 
 def with_copies(
-    half: float | None, remarks: tuple[str, ...], file: DeviceFile, graph: Graph, latency_ms: float
+    half_width: float | None,
+    remarks: tuple[str, ...],
+    file: DeviceFile,
+    graph: Graph,
+    latency_ms: float,
 ) -> tuple[float | None, tuple[str, ...]]:
     """(half width of the log interval in amp, remarks); both account for the conversion of weights.
 
@@ -80,7 +84,7 @@ def with_copies(
     """
     gpu = file.gpu
     if gpu is None or not gpu.bandwidth_gb_s:
-        return half, remarks
+        return half_width, remarks
     kept, again = (3.0 * float(made.sum()) / gpu.bandwidth_gb_s / 1e6 for made in copies(graph))
     if file.mode.fused:
         kept, again = kept + again, 0.0
@@ -93,7 +97,7 @@ def with_copies(
         )
         remarks = (*remarks, remark)
     if kept < COPIES_SHARE * latency_ms:
-        return half, remarks
+        return half_width, remarks
     what = "its other weights" if again else "weights"
     remark = Remark(
         f"{what} count as in half precision already, as in eager PyTorch within one torch.autocast context",
@@ -107,7 +111,7 @@ def with_copies(
             "torch.compile converts them in each pass, {kept} or more (none with --precision bf16)",
             kept=Figure(milliseconds, kept),
         )
-    wider = None if half is None else math.hypot(half, math.log1p(kept / latency_ms))
+    wider = None if half_width is None else math.hypot(half_width, math.log1p(kept / latency_ms))
     return wider, (*remarks, remark)
 
 

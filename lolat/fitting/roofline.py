@@ -100,7 +100,7 @@ def fit_roofline(
         formula,
         tf32=specs.tf32,
         sheet_peak=most if np.isfinite(most).all() else None,
-        channels_last_terms=mode.half and mode.images_last,
+        channels_last_terms=mode.half and mode.runs_channels_last,
         layout_factor=LAYOUT_FACTORS[specs.gpu is not None and specs.gpu.channels_last],
         sharpness=float(np.exp(optimum.x[SHARP])),
     )
@@ -157,7 +157,7 @@ class _Problem:
         self.volume = self.volume / of.faster(steps, mode.dtype, specs.tf32)
         self.slower, self.launches = of.slower(steps), launches_alone(steps)
         factor = LAYOUT_FACTORS[specs.gpu is not None and specs.gpu.channels_last]
-        moved = of.layout_bytes(steps, mode, mode.images_last, factor)
+        moved = of.layout_bytes(steps, mode, mode.runs_channels_last, factor)
         self.layout_ms = moved / specs.most(mode.dtype)[1]
         # A product timed alone waits for its launch; other operations launch while data moves.
         self.on_top = self.alone & steps.is_of(*PRODUCTS)
@@ -169,7 +169,7 @@ class _Problem:
             USUAL_SHARPNESS,
         ]
         self.class_terms: list[tuple[int, int]] = []  # (class, RATE or BANDWIDTH)
-        is_first = not (mode.half or mode.images_last)
+        is_first = not (mode.half or mode.runs_channels_last)
         for kind, name in enumerate(CLASSES):
             of_class = OPERATION_CLASSES[name]
             priors = {"rate": of_class.rate, "bandwidth": of_class.bandwidth}

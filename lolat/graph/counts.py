@@ -449,7 +449,9 @@ def quantized_remark(share: float) -> str:
 @cached_on_graph
 def wide_share(graph: Graph) -> float:
     """The share of the multiply-accumulates that amp leaves in float32 (torch.autocast(enabled=False))."""
-    return share_of_macs(count(graph).at(1), [kinds.WIDE in o.attributes for o in graph.operations])
+    return share_of_macs(
+        count(graph).at(1), [kinds.KEPT_FLOAT32 in o.attributes for o in graph.operations]
+    )
 
 
 def share_of_macs(counts: "np.ndarray", chosen: Sequence[bool]) -> float:

@@ -11,4 +11,4 @@ _OF_SIZE = {
 SIZES = by_name(_OF_SIZE)
 """Data type -> bytes of an element; other types have 4."""
 FLOAT_BYTES, HALF_BYTES = 4, 2
-WIDE = {dtype: size for dtype, size in SIZES.items() if size > FLOAT_BYTES}
+ABOVE_FLOAT32 = {dtype: size for dtype, size in SIZES.items() if size > FLOAT_BYTES}

@@ -150,7 +150,7 @@ VIEWS = _of("view")
 SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
 # Attributes, see ATTRIBUTES.
 STORED, AHEAD, IN_PLACE = "stored", "ahead", "in_place"
-WIDE = "wide"
+KEPT_FLOAT32 = "wide"  # computed in float32 under autocast
 TRAINED, STOPPED, ASKED, PACKED, BUFFER = "trained", "stopped", "asked", "packed", "buffer"
 COMPUTED, REMADE, RECAST = "computed", "remade", "recast"
 CHECKPOINT, REENTRANT, SELECTIVE = "checkpoint", "reentrant", "selective"

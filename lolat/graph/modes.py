@@ -59,7 +59,7 @@ class Mode:
         return self.launch != EAGER
 
     @property
-    def images_last(self) -> bool:
+    def runs_channels_last(self) -> bool:
         """True if convolutions run channels last: the user asked for it, or a compiler chose it."""
         return self.channels_last or self.fused
 
@@ -95,18 +95,18 @@ def other_dtype(graph: Graph, measured: str = FLOAT32) -> list[str]:
     return [f"measured in {measured}, asked for {own}"]
 
 
-def lost_upcasts(graph: Graph, mode: Mode) -> list[str]:
+def float32_remarks(graph: Graph, mode: Mode) -> list[str]:
     """Remarks on a float32 network whose code asks for float32, in a mode of half precision."""
     remarks = list[str]()
     if mode.dtype == AMP and (share := wide_share(graph)) > LEAST_WIDE:
-        first = next(o for o in graph.operations if kinds.WIDE in o.attributes)
+        first = next(o for o in graph.operations if kinds.KEPT_FLOAT32 in o.attributes)
         other = "; --precision fp32 is the time of the whole network in float32"
         remarks.append(
             f"{percent(share)} of its multiply-accumulates are in torch.autocast(enabled=False), first in "
             f"{first.full_name}: in float32, which takes several times as long, and timed in half "
             f"precision{'' if graph.autocast else other}"
         )
-    if mode.half and graph.upcasts and not is_in_half(graph):
+    if mode.half and graph.redundant_casts and not is_in_half(graph):
         remarks.append(
             "its code converts to float32, or to the type of another tensor; in half precision such a "
             "softmax or norm keeps float32, and is counted in half: time and memory may be more; a network "

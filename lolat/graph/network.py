@@ -136,7 +136,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     )
     """(elements of a parameter that is no operation's weight, the constants computed from the parameter);
     the constants are () if the parameter is not trained."""
-    upcasts: Size = 0  # number of conversions to float32 of tensors that are in float32 already
+    redundant_casts: Size = msgspec.field(default=0, name="upcasts")
+    """Number of conversions to float32 of tensors that are in float32 already."""
     extra_bytes: ExtraBytes = ExtraBytes()
     one_sample: str = ""  # reason why the network's code accepts only batches of one sample
     training_only_on_cpu: tuple[str, ...] = ()  # effects in training on a CPU only
@@ -274,7 +275,7 @@ class GraphBuilder:
         self.storages: list[tuple[Sequence[int], int]] = []
         self.untrained: list[int] = []
         self.loose_parameters: list[tuple[int, tuple[int, ...]]] = []
-        self.upcasts = 0
+        self.redundant_casts = 0
         self.warnings: list[str] = []
         self.training_obstacles: list[str] = []
         self.training_only: list[str] = []

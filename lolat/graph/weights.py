@@ -10,7 +10,7 @@ import numpy as np
 
 from lolat.graph import Graph, GraphBuilder, Operation, cached_on_graph
 from lolat.graph.counts import COLUMNS, count
-from lolat.graph.dtypes import HALF_BYTES, SIZES, WIDE
+from lolat.graph.dtypes import ABOVE_FLOAT32, HALF_BYTES, SIZES
 from lolat.graph.kinds import BUFFER, KERNELS, MULTIPLYING, RECAST, kind_of
 from lolat.graph.modes import AMP, DEFAULT_MODE, Mode, own_dtype
 
@@ -113,7 +113,9 @@ def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
         a = o.attributes
         if o.kind == "batch_norm" and o.inputs and "tied" not in a:
             number += 2 * _channels(graph, o)  # a mean and a variance
-        wide = WIDE.get(graph.tensors[o.outputs[0]].dtype) if o.kind in MULTIPLYING else None
+        wide = (
+            ABOVE_FLOAT32.get(graph.tensors[o.outputs[0]].dtype) if o.kind in MULTIPLYING else None
+        )
         total += number * (a["bits"] / 8 if "bits" in a else wide or size)
     return round(total)
 
@@ -128,7 +130,7 @@ def copied_at(graph: Graph) -> dict[int, int]:
     heads = {parameter_key(o): i for i, o in enumerate(graph.operations) if o.kind == "dense"}
     found = dict[int, int]()
     for i, o in enumerate(graph.operations):
-        wide = o.kind in MULTIPLYING and graph.tensors[o.outputs[0]].dtype in WIDE
+        wide = o.kind in MULTIPLYING and graph.tensors[o.outputs[0]].dtype in ABOVE_FLOAT32
         if o.kind in KERNELS and "bits" not in o.attributes and not wide:
             found[i] = i
         elif o.kind == "embedding" and parameter_key(o) in heads:

@@ -57,10 +57,10 @@ FOLDS = 5
 """Number of parts into which `left_out` divides the rows of only one or two groups."""
 MOST_OFF = math.log(2.5)
 """Median |log(predicted / measured)| above which the served rows must come from another GPU."""
-FAR = math.log(1.4)
+SUSPICIOUS_ERROR = math.log(1.4)
 """Median |log(predicted / measured)| above which a remark says that the tensor parallel or the data type
 may be wrong."""
-FIRST_FAR = 0.5
+SUSPICIOUS_FIRST_ERROR = 0.5
 """Median relative error of first tokens above which unknown lengths of requests get a remark."""
 WAITING, LONGER = 0.5, 2.0
 """A request waits for memory if its first token takes more than WAITING times its output tokens, and more
@@ -340,10 +340,10 @@ def _served_by(
     words = f"{plural(number, 'serving measurement')}: {_error_words(was_error, error)}"
     if error[0] >= was_error[0]:
         words += "; the fit to these rows is no better than the device without them"
-    words += "; check their tensor_parallel, and their dtype" if middle > FAR else ""
+    words += "; check their tensor_parallel, and their dtype" if middle > SUSPICIOUS_ERROR else ""
     alike = (r for r in rows if not isinstance(r.row, Row) and not r.lengths and r.range_ratio == 1)
     files = ", ".join(dict.fromkeys(row.source for row in alike if row.concurrency > 1))
-    if files and error[1] > FIRST_FAR:
+    if files and error[1] > SUSPICIOUS_FIRST_ERROR:
         words += f"; requests of {files} are all taken as long as their mean, so that they start in step: "
         words += "`vllm bench serve --save-detailed` saves the length of each"
     words += f"; {copies_words(copies, len(rows))}" if copies else ""

@@ -1,6 +1,6 @@
 """Serving frameworks, each a row of data: memory, limits, cache, overheads.
 
-A new framework is a row of frameworks.toml, and its name in `lolat.parameters.SERVING`.
+A new framework is a row of frameworks.toml, and its name in `lolat.parameters.SERVING_FRAMEWORKS`.
 """
 
 from __future__ import annotations

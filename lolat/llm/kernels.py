@@ -94,9 +94,9 @@ HOSTED = {
     "host_unaligned": (0.2, 0.6),  # the same if n is no multiple of 64, or k of 128
     "host_pad": (5e-3, 1.5),  # ms to pad the input if m is no multiple of 4
 }
-HIGH = np.array([16.0, 64.0, 64.0, 128.0, 128.0, 128.0])[:, None]
-WIDE = np.array([64.0, 64.0, 128.0, 64.0, 128.0, 256.0])[:, None]
-"""HIGH, WIDE: the heights and widths of the tiles that a library chooses from."""
+TILE_HEIGHTS = np.array([16.0, 64.0, 64.0, 128.0, 128.0, 128.0])[:, None]
+TILE_WIDTHS = np.array([64.0, 64.0, 128.0, 64.0, 128.0, 256.0])[:, None]
+"""TILE_HEIGHTS, TILE_WIDTHS: the heights and widths of the tiles that a library chooses from."""
 FIXED = {"fixed-128": 128.0, "fixed-256": 256.0}
 """Variants of CUTLASS, whose tile depends on m alone -> the largest m with tiles of 64 rows."""
 GEMM_VARIANTS = {"fp8": ("library", *FIXED), "fp8_block": ("library", "hosted")}
@@ -161,7 +161,7 @@ def _gemm_kernel(
         high = np.where(m <= 16, 16.0, high)
         high, wide = high[None], np.where(m <= 64, 64.0, 128.0)[None]
     else:
-        high, wide = HIGH, WIDE
+        high, wide = TILE_HEIGHTS, TILE_WIDTHS
     down = np.ceil(m / high)
     if variant == "fixed-128":  # clusters of two tiles in m
         down = np.where(m > 128, 2.0 * np.ceil(down / 2.0), down)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lolat.llm.answer import ServingAnswer, ServingConfig
     from lolat.llm.question import ServingQuestion
 
-FAR = math.log(30.0)
+MEANT_IN_SECONDS = math.log(30.0)
 """A limit in ms that is missed by more than this factor (a logarithm) may be meant in seconds."""
 
 
@@ -91,14 +91,14 @@ class Refusal:
 
     @property
     def hint(self) -> str:
-        """Asks whether a limit in ms was meant in seconds; "" unless the nearest row is FAR over it."""
+        """Asks whether a limit in ms was meant in seconds; "" unless the nearest row is far over it."""
         asked = self.asked
         limits = {
             "ttft": asked.max_ttft_ms,
             "e2e": asked.max_latency_ms,
             "tpot": None if asked.min_tokens_per_s else asked.max_tpot_ms,
         }
-        if not FAR < self.log_excess < math.inf:
+        if not MEANT_IN_SECONDS < self.log_excess < math.inf:
             return ""
         if not (limit := limits.get(max(self.near.excesses(asked)).name)):
             return ""

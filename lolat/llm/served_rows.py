@@ -53,7 +53,7 @@ SWITCHED_OFF = ("", "none", "null", "false", "0", "[]")
 INFERENCEMAX = (10, 0.8)
 """`rounds` and `range_ratio` (see Framework) of InferenceMAX, whose published rows have the column
 "measured"."""
-BACKENDS = {
+BENCHMARK_FRAMEWORKS = {
     "vllm": "vLLM", "sglang": "SGLang", "trt": "TensorRT-LLM", "tensorrt": "TensorRT-LLM", "openai": "",
 }  # fmt: skip
 """Beginning of a benchmark's `backend` -> the framework's title; "" for a protocol that many frameworks
@@ -241,7 +241,9 @@ def _framework_of(found: Mapping[str, Any]) -> str:
     if found.get("server_info"):  # of SGLang's server alone
         return "SGLang"
     backend = str(found.get("backend") or "").casefold()
-    return next((name for begin, name in BACKENDS.items() if backend.startswith(begin)), backend)
+    return next(
+        (name for begin, name in BENCHMARK_FRAMEWORKS.items() if backend.startswith(begin)), backend
+    )
 
 
 def _cells(row: ServedRow) -> dict[str, str]:

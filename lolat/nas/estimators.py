@@ -31,7 +31,7 @@ DECODED = 16 * CHUNK  # candidates decoded at a time
 MERGED = 8192  # limit on the entries of a merged table: 64 KiB
 SMALL_INDEX = 2**16 - 1  # entries that a uint16 can index and count
 WHOLE_CANDIDATES = 32  # predicted as whole networks, to correct for effects between parts
-FAR = 0.01  # from this relative error of sums for whole networks on, a warning names it
+REMARKED_ERROR = 0.01  # from this relative error of sums for whole networks on, a warning names it
 LEAST_SPREAD = 0.02  # below this spread of times no line is fitted
 
 Times = tuple[tuple[int, ...], np.ndarray]
@@ -249,7 +249,7 @@ def latency_tables(
     formula, size = model.predictor(predictor), as_whole(batch_size)
     if isinstance(formula, Roofline):
         _, errors, times = _checked(space, formula, size)
-        if errors[0].max() > FAR:
+        if errors[0].max() > REMARKED_ERROR:
             told = f"the sum of the tables is {_error_words(errors[0])}"
             if errors[-1].max() < errors[0].max():
                 told += "; nas.estimator, which knows the host, is nearer"

@@ -19,7 +19,7 @@ from lolat.io.progress import Progress
 from lolat.io.results import Result, Several, dict_of
 from lolat.io.tables import to_csv
 from lolat.io.writing import check_file, check_inputs_stay, write_text
-from lolat.nas.estimators import DECODED, FAR, LatencyEstimator
+from lolat.nas.estimators import DECODED, REMARKED_ERROR, LatencyEstimator
 from lolat.nas.fewshot import FewShotModel
 from lolat.nas.latency import answers, estimator
 from lolat.nas.limits import no_candidate
@@ -30,7 +30,7 @@ from lolat.units import plain
 
 DEFAULT_TOP = 10  # best candidates in the result by default
 PREDICTED = 20  # best candidates that are predicted as whole networks
-MOST_ROWS = 10_000_000  # limit on the rows of the output table
+MOST_WRITTEN = 10_000_000  # limit on the rows of the output table
 
 
 @dataclass(frozen=True)
@@ -227,9 +227,9 @@ def _kept(
         if best is not None:
             continue
         kept.append(part)
-        if within > MOST_ROWS:
+        if within > MOST_WRITTEN:
             expected = f"give {arg('best')} or a smaller {arg('max_ms')}"
-            raise InputError(f"more than {MOST_ROWS:,} candidates are to be written; {expected}")
+            raise InputError(f"more than {MOST_WRITTEN:,} candidates are to be written; {expected}")
     tied = as_long[three_digits(first.times[-1:]).max(initial=0.0).item()]
     return first if best is not None else Latencies.joined(kept), within, fastest, tied
 
@@ -268,7 +268,7 @@ def _with_best(found: Ranked, space: Space, device: Device, count: int) -> Ranki
 def _sum_remarks(sums: np.ndarray, whole: Sequence[float]) -> Iterator[str]:
     """Yield a remark if sums over parts are far from the latencies of the same whole networks."""
     ratios = sums / np.maximum(whole, 1e-9)
-    if np.abs(ratios - 1.0).max() > FAR:
+    if np.abs(ratios - 1.0).max() > REMARKED_ERROR:
         least, most = (f"{ratio:.2f}" for ratio in (ratios.min(), ratios.max()))
         yield (
             f"the fastest are listed as whole networks; the other latencies and the file's are sums "

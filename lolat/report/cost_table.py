@@ -135,7 +135,9 @@ def recipe_words(cost: Cost) -> str:
     words.
     """
     tune = None if cost.tune in (None, "full") else cost.tune
-    usual = " (default)" if cost.again is not None and cost.again.asked.optimizer is None else ""
+    usual = (
+        " (default)" if cost.question is not None and cost.question.asked.optimizer is None else ""
+    )
     sharding = cost.sharding.removeprefix(NONE)
     return " · ".join(filter(None, (cost.optimizer + usual, tune, sharding)))
 
@@ -148,7 +150,7 @@ def training_mode_words(cost: Cost) -> str:
 
 def chosen_words(cost: Cost) -> str:
     """A clause that precision and layout were chosen as the fastest; "" if the user gave them."""
-    is_chosen = cost.again is not None and cost.again.asked.precision == BEST
+    is_chosen = cost.question is not None and cost.question.asked.precision == BEST
     is_told = is_chosen and not cost.sequence_length
     return " (its fastest; --precision takes another)" if is_told else ""
 
@@ -306,7 +308,7 @@ def update_lines(listed: Sequence[CostRow]) -> Iterator[str]:
     """A line that the updates differ in size, with the options that make them equal; or that they have a
     default size.
     """
-    again = listed[0].cost.again if listed else None
+    again = listed[0].cost.question if listed else None
     if again and again.asked.batch_size is None:
         size = f"{Choice.of(*listed[0]).in_all:,} {SAMPLE[listed[0].cost.data]}s"
         yield (

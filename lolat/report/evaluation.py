@@ -181,8 +181,8 @@ def _diagnosis(result: Diagnosis, was_noisy: bool) -> Iterator[str]:
 
 # ---- `evaluate --table`
 
-MOST_ROWS, LISTED = 20, 10
-"""A table of more than MOST_ROWS networks shows LISTED of them."""
+MOST_NETWORKS, LISTED = 20, 10
+"""A table of more than MOST_NETWORKS networks shows LISTED of them."""
 
 FEW = 4
 """Served rows are shown one by one if there are at most so many."""
@@ -206,7 +206,7 @@ def table_lines(result: TableEvaluation) -> Iterator[Part]:
     rows, content, overall = result.compared, result.content, result.summary
     networks = [(row, row.timed) for row in rows if isinstance(row.timed, TimedNetwork)]
     distinct = len({timed.network[:2] for _, timed in networks})
-    if len(networks) > MOST_ROWS:
+    if len(networks) > MOST_NETWORKS:
         networks.sort(key=lambda pair: -abs(math.log1p(pair[0].error)))
         yield f"The {LISTED} that are farthest off, of {len(networks)} (--predictions FILE has all):"
         networks = networks[:LISTED]

@@ -46,7 +46,7 @@ LEGEND = (
 QUEUE = "a queue may stay"
 SURE_LEGEND = "yes / no: the whole interval keeps the limit / does not."
 LEAST_SHARE = 0.02
-WIDE = 5.0
+UNSURE_FACTOR = 5.0
 """An interval gets a remark if its upper end is more than this factor times the lower end."""
 OWN_PRICE = "a price an hour can be given"
 
@@ -349,7 +349,11 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
         yield f"waits for memory: {why}."
     firsts = [ends for row in rows for time, ends in _ends(row, asked) if time == "ttft"]
     experts = any((row.breakdown or {}).get("experts") for row in rows)
-    if asked.percentile and experts and any(WIDE * low < high < math.inf for low, high in firsts):
+    if (
+        asked.percentile
+        and experts
+        and any(UNSURE_FACTOR * low < high < math.inf for low, high in firsts)
+    ):
         yield (
             "The first token is unsure: servers of experts take several times as long in their first "
             "seconds, and no table says how warm a server was."

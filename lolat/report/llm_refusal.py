@@ -13,7 +13,7 @@ from lolat.report.llm_offers import a_month, likely, limited_times
 from lolat.report.tables import Column, Part, ReportTable, time_columns
 from lolat.units import dollars, plain, plural
 
-MOST_ROWS, MOST_NEAR, MOST_SAID = 10, 4, 3
+MOST_WAYS, MOST_NEAR, MOST_SAID = 10, 4, 3
 """The most rows that help in the table, the most nearest ones behind them, the most in the first line."""
 
 
@@ -143,12 +143,12 @@ def refusal_lines(refusals: Mapping[str, Refusal]) -> Iterator[Part]:
         for name, one in [*refusals.items()][:MOST_NEAR]
         if one.near.tpot_ms is not None
     ]
-    rows = [*ways[:MOST_ROWS], *near]
+    rows = [*ways[:MOST_WAYS], *near]
     if rows:
         yield from ("", ReportTable([*_columns(rows, several)], rows), "")
     if any(way.is_other_dtype for way in ways):
         yield "Weights of another data type are another checkpoint."
-    further, more = len(refusals) - MOST_NEAR, len(ways) - MOST_ROWS
+    further, more = len(refusals) - MOST_NEAR, len(ways) - MOST_WAYS
     if further > 0:
         yield f"{plural(further, 'device')} further off: --json has why."
     if more > 0:

@@ -91,7 +91,7 @@ def html(answer: Result) -> str:
     """The lines and tables that an answer's command prints, as HTML; else one paragraph."""
     table, *lines = parts = [*_parts(answer)]
     first = of_class(FIRST, answer) or 0
-    if isinstance(table, ReportTable) and len(table.rows) > MOST_ROWS:
+    if isinstance(table, ReportTable) and len(table.rows) > LONG_TABLE:
         parts = [*lines[:first], table, *lines[first:]]  # a long table comes after its first lines
     body: list[str] = []
     is_first = True
@@ -156,9 +156,9 @@ SHOWN: Mapping[str, str] = {
     "ServingAnswer": STEADY, "ComparedModels": STEADY,
 }  # fmt: skip
 """Class of an answer with wide rows -> the columns of its DataFrame."""
-MOST_COLUMNS, MOST_ROWS = 16, 12
+MOST_COLUMNS, LONG_TABLE = 16, 12
 FIRST = {"Predictions": 2}
-"""Class of an answer -> the number of lines to show before its table if that has over MOST_ROWS rows."""
+"""Class of an answer -> the number of lines to show before its table if that has over LONG_TABLE rows."""
 CANDIDATES = dict.fromkeys(("SearchResult", "Ranking"), True)
 """Classes of answers whose rows end with the choices of a candidate; all columns are shown."""
 

@@ -22,7 +22,7 @@ SURE = (1.0 + COVERAGE) / 2
 """An answer is not mentioned beside the best if the best is better with at least this probability."""
 PROBABLE = 0.8
 """The best is "probably better" than another answer with at least this chance."""
-FAR = 1.25
+PERHAPS_RATIO = 1.25
 """Below that chance the best is "perhaps better" than an answer of at least this ratio; a nearer one is too
 close to call."""
 
@@ -89,7 +89,7 @@ def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
 
     Each value has its difference from the best, and the chance that the best is better. The best is
     probably better if the chance is between PROBABLE and SURE; perhaps better if it is below and the values
-    differ much (FAR). Otherwise, or if an interval is not known, the two are too close to call.
+    differ much (PERHAPS_RATIO). Otherwise, or if an interval is not known, the two are too close to call.
     """
 
     def chance(other: Rated) -> float | None:
@@ -109,7 +109,8 @@ def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
     probable = [name for name in near if (chances[name] or 0.0) >= PROBABLE]
     perhaps = [
         name for name in near
-        if chances[name] is not None and name not in probable and ranked[name].value >= FAR * first.value
+        if chances[name] is not None and name not in probable
+        and ranked[name].value >= PERHAPS_RATIO * first.value
     ]  # fmt: skip
     close = [name for name in near if name not in (*probable, *perhaps)]
     because = ": not all have an interval" if any(chances[name] is None for name in close) else ""

@@ -60,7 +60,7 @@ def without_checkpointing(cost: Cost) -> Alternative | None:
     if cost.checkpointing in (None, NONE):
         return None
     one = Choice.of(cost, cost.best)
-    other = uncheckpointed(one, partial(ask_about, cost.again))
+    other = uncheckpointed(one, partial(ask_about, cost.question))
     if other is None or not other.fits:
         return None
     options, share = f"--checkpointing {NONE}", other.best.iteration_ms / cost.best.iteration_ms
@@ -71,9 +71,9 @@ def without_checkpointing(cost: Cost) -> Alternative | None:
 
 def remedy(cost: Cost) -> Choice | None:
     """The best choice in the first of the `ways` to let an iteration fit; None if it has no total time."""
-    if cost.again is None or not cost.ways:
+    if cost.question is None or not cost.ways:
         return None
-    found = cost.again.ask(**cost.ways[0].given)
+    found = cost.question.ask(**cost.ways[0].given)
     return Choice.of(found, found.best) if found and found.timed else None
 
 
@@ -83,23 +83,26 @@ def other_modes(cost: Cost) -> Iterator[Cost | None]:
     The first mode has the best precision or, if a precision was given, channels last; and a CUDA graph if
     the answer is host-bound. If no option keeps the limits, answers in other launches follow.
     """
-    if cost.again is None:
+    if cost.question is None:
         return
-    asked = cost.again.asked
+    asked = cost.question.asked
     more: dict[str, Any] = {"channels_last": True} if asked.precision else {"precision": BEST}
     more = {} if cost.sequence_length or asked.precision == BEST else more
     changes = [more | ({"launch": GRAPH} if cost.host_bound else {})]
     if cost.missed and not asked.launch:
         changes += [more | {"launch": launch} for launch in (COMPILED, GRAPH)]
-    yield from (cost.again.ask(**change) for change in changes if change)
+    yield from (cost.question.ask(**change) for change in changes if change)
 
 
 def faster(cost: Cost) -> Alternative | None:
     """The first answer of `other_modes` if it is clearly faster (see NEAR_SPEED); else None."""
     other = next(other_modes(cost), None)
-    if cost.again is None or other is None:
+    if cost.question is None or other is None:
         return None
-    asked, share = cost.again.asked, cost.options[0].samples_per_s / other.options[0].samples_per_s
+    asked, share = (
+        cost.question.asked,
+        cost.options[0].samples_per_s / other.options[0].samples_per_s,
+    )
     is_last = other.channels_last and not asked.channels_last
     options = [f"--precision {BEST}"] if asked.precision is None else []
     options += ["--channels-last"] if is_last and asked.precision not in (None, BEST) else []
@@ -126,6 +129,6 @@ def nearly(cost: Cost) -> str:
 
 
 def _words(cost: Cost, choice: Choice | None) -> str:
-    if choice is None or cost.again is None:
+    if choice is None or cost.question is None:
         return ""
-    return offer_words(choice, with_precision=not cost.again.asked.precision)
+    return offer_words(choice, with_precision=not cost.question.asked.precision)

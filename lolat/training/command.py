@@ -19,10 +19,10 @@ from lolat.units import plain
 
 def command_of(cost: Cost, option: TrainingPrediction) -> str:
     """The command that shows one row alone, with the same figures; "" if the network is a Python object."""
-    if cost.again is None or not isinstance(cost.again.network, (str, os.PathLike)):
+    if cost.question is None or not isinstance(cost.question.network, (str, os.PathLike)):
         return ""
-    words = [cost.profile, os.fspath(cost.again.network)]
-    size = as_size(cost.again.asked.input_size).options
+    words = [cost.profile, os.fspath(cost.question.network)]
+    size = as_size(cost.question.asked.input_size).options
     return (
         f"lolat cost {' '.join(quote(plain(word)) for word in words)}{size}{_options(cost, option)}"
     )
@@ -38,9 +38,9 @@ def _options(cost: Cost, option: TrainingPrediction) -> str:
         "batch_size": option.batch_size,
         "replicas": option.devices if option.devices > 1 else None,
         "accumulate": cost.accumulate if cost.accumulate > 1 else None,
-        "checkpointing": cost.again and cost.again.asked.checkpointing and cost.checkpointing,
+        "checkpointing": cost.question and cost.question.asked.checkpointing and cost.checkpointing,
     }
-    given = dict(_given(cost.again.asked)) if cost.again else {}
+    given = dict(_given(cost.question.asked)) if cost.question else {}
     each = row | {name: value for name, value in given.items() if name not in row}
     words = ((f" --{name.replace('_', '-')}", value) for name, value in each.items() if value)
     return "".join(name if value is True else f"{name} {_word(value)}" for name, value in words)

@@ -254,7 +254,7 @@ def _questions(asked: TrainingQuestion) -> list[TrainingQuestion]:
 def _shared(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion, network: Any) -> Cost:
     """Answer a question by `_of_part`; the answer keeps the question, to ask it again with changes."""
     answer = partial(_of_part, ask)
-    return replace(answer(asked), again=RepeatableQuestion(asked, answer, network))
+    return replace(answer(asked), question=RepeatableQuestion(asked, answer, network))
 
 
 def _of_part(ask: Callable[[TrainingQuestion], Cost], asked: TrainingQuestion) -> Cost:
@@ -399,8 +399,8 @@ def with_modes(costs: Costs) -> Costs:
     """Ask each device again to add `better_launch`, `by_launch`, `better_memory` and `offer`."""
 
     def all_asked(**changed: Any) -> Costs | None:
-        eager = (cost.again for cost in costs.answers if cost.launch == EAGER and cost.again)
-        found = [*filter(None, (again.ask(**changed) for again in eager))]
+        eager = (cost.question for cost in costs.answers if cost.launch == EAGER and cost.question)
+        found = [*filter(None, (one.ask(**changed) for one in eager))]
         return joined(found, {}, costs.precision) if found else None
 
     every = choices_of(costs.answers)
@@ -419,7 +419,7 @@ def with_modes(costs: Costs) -> Costs:
         compiled = [all_asked(sharding=FSDP, launch=COMPILED)] if is_whole else []
         others = [*sharded, *others, *compiled]
     elif is_whole:
-        is_free = first.again is not None and first.again.asked.checkpointing is None
+        is_free = first.question is not None and first.question.asked.checkpointing is None
         checkpointed = [all_asked(checkpointing="selective")] if is_free else []
         better = clearly_better(costs, filter(None, [*sharded, *checkpointed]), as_sure=True)
         costs = replace(costs, better_memory=better)

@@ -141,7 +141,7 @@ class Cost(Limited):
     sure: bool = False
     form: str = ""
     ways: tuple[WayToFit, ...] = field(default=(), repr=False)
-    again: RepeatableQuestion | None = field(default=None, repr=False, compare=False)
+    question: RepeatableQuestion | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "would_fit", tuple(way.options for way in self.ways))

@@ -83,16 +83,16 @@ def half_width(
     usual half width) times sqrt(1 + 1 / n). A training of another kind may have another level, so the
     logarithm of the level is added as an independent error.
     """
-    half, usual = (conformal_quantile(DECODER_ERRORS, c) for c in (coverage, COVERAGE))
+    half_width, usual = (conformal_quantile(DECODER_ERRORS, c) for c in (coverage, COVERAGE))
     if not is_known(section, device, step, parallel):
-        half *= max(UNMEASURED, 0.0 if section.is_timed else UNTIMED / usual)
+        half_width *= max(UNMEASURED, 0.0 if section.is_timed else UNTIMED / usual)
     if (own := section.trained) is None:
-        return half
+        return half_width
     if own.rows > 1:
-        half = max(half, t_quantile(coverage, own.rows - 1) * own.spread)
-    half *= math.sqrt(1.0 + 1.0 / own.rows)
+        half_width = max(half_width, t_quantile(coverage, own.rows - 1) * own.spread)
+    half_width *= math.sqrt(1.0 + 1.0 / own.rows)
     apart = 0.0 if is_own(section, step, parallel) else math.log(own.level)
-    return min(math.hypot(half, apart), LARGEST)
+    return min(math.hypot(half_width, apart), LARGEST)
 
 
 def card_with(card: str, section: ServingSection) -> Gpu | None:

@@ -53,7 +53,7 @@ from lolat.device.uncertainty import tables_extrapolation
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
-from lolat.graph.modes import DEFAULT_MODE, lost_upcasts
+from lolat.graph.modes import DEFAULT_MODE, float32_remarks
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Figure, Remark
 from lolat.optimizers import OPTIMIZERS, Optimizer
@@ -278,7 +278,7 @@ class EstimatedTraining(TrainingPredictor):
             remarks.append(f"{untold}; one is added")
         remarks += other_framework(self.file, graph.framework, "training")
         remarks += of_its_source(self.file)
-        remarks += (*amp_remarks(self.file), *lost_upcasts(graph, self.file.mode))
+        remarks += (*amp_remarks(self.file), *float32_remarks(graph, self.file.mode))
         first = graph.batch_independent * (batch_size > 1)
         return tuple(dict.fromkeys((*first, *remarks, *count(graph).warnings)))
 
@@ -291,23 +291,23 @@ class EstimatedTraining(TrainingPredictor):
         coverage: float,
     ) -> float:
         if own:
-            half = normal_quantile(coverage) * NEAR_SPREAD
+            half_width = normal_quantile(coverage) * NEAR_SPREAD
             if (number := len(own)) > 1:
                 spread = float(np.std(own, ddof=1)) * math.sqrt(1.0 + 1.0 / number)
-                half = max(half, t_quantile(coverage, number - 1) * spread)
-            return min(half, LARGEST)
+                half_width = max(half_width, t_quantile(coverage, number - 1) * spread)
+            return min(half_width, LARGEST)
         steps, _ = self._steps(graph, batch_size)
         floor = self.file.noise.floor or 0.0
-        half = self.calibration.half_width(len(graph.operations), coverage, floor)
+        half_width = self.calibration.half_width(len(graph.operations), coverage, floor)
         off = self.formula.training_residuals
         if self.estimated and len(off) > 1:  # runs that agree less make their level less certain
             spread = normal_quantile(coverage) * float(np.std(off, ddof=1))
-            half = min(max(half, spread * math.sqrt(1.0 + 1.0 / len(off))), LARGEST)
-        half = math.hypot(half, math.log(self.formula.own_level))
-        half = extrapolated_half_width(half, beyond, coverage)
+            half_width = min(max(half_width, spread * math.sqrt(1.0 + 1.0 / len(off))), LARGEST)
+        half_width = math.hypot(half_width, math.log(self.formula.own_level))
+        half_width = extrapolated_half_width(half_width, beyond, coverage)
         if not steps.host_bound:
-            return half
-        return max(half, steps.host_half * normal_quantile(coverage) / FACTOR_QUANTILE)
+            return half_width
+        return max(half_width, steps.host_half * normal_quantile(coverage) / FACTOR_QUANTILE)
 
     def _extrapolation(self, graph: Graph, batch_size: int) -> Extrapolation:
         """The part of an iteration outside the measured range, judged by that of inference."""

@@ -17,7 +17,7 @@ NOTICED = 0.0005
 """A larger update gets a remark if it saves at least this share of the price: printed as 0.1 %."""
 FEW_ROWS = 12
 """A table of at most so many rows shows all of them; a longer one is shortened."""
-DEAR, FAR = 2.0, 10.0
+DEAR_IF_LONG, DEAR_IF_SHORT = 2.0, 10.0
 """Factors over the cheapest row above which a row is expensive (`dear`): in a table that is still longer
 than FEW_ROWS, and in a shorter one."""
 
@@ -37,7 +37,7 @@ class Listing:
     less: int = 0
     beaten: int = 0
     dear: int = 0
-    times: float = DEAR
+    times: float = DEAR_IF_LONG
     costly: tuple[str, ...] = ()
     beyond: int = 0
     lost: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ def listing_of(costs: Costs, rows: Sequence[CostRow]) -> Listing:
     best = {n for n in within if choices[n] in {*costs.frontier, *bests}}
     kept = best | {*least.values()}
     least_usd = (costs.cheapest and costs.cheapest.dollars) or math.inf
-    times = DEAR if len(kept) > FEW_ROWS else FAR
+    times = DEAR_IF_LONG if len(kept) > FEW_ROWS else DEAR_IF_SHORT
     dear = {n for n in kept - best if (choices[n].dollars or 0.0) > times * least_usd}
     devices = dict.fromkeys(c.card for c in choices)
     shown = [rows[n] for n in sorted(kept - dear)]

@@ -384,10 +384,12 @@ class MeasuredTraining(TrainingPredictor):
         blocks = np.array([rows[list(b.operations)].sum(axis=0) for b in cut(graph)])
         ops = blocks[:, PASS_TERMS.index("ops")]
         number = effective_ops(blocks @ (self.forward + self.backward), ops)
-        half = self.section.half_width(number, coverage, self.section.noise.floor or 0.0) * wider
+        half_width = (
+            self.section.half_width(number, coverage, self.section.noise.floor or 0.0) * wider
+        )
         if inside is None or 1.0 - inside < NEGLIGIBLE_SHARE:
-            return half
-        return extrapolated_half_width(half, Extrapolation(beyond=1.0 - inside), coverage)
+            return half_width
+        return extrapolated_half_width(half_width, Extrapolation(beyond=1.0 - inside), coverage)
 
     def _step_ms(self, graph: Graph, batch_size: int) -> float:
         """ms of the loop for a step: a constant, and a time for each input element."""

@@ -69,7 +69,7 @@ LOSS_BYTES = {True: 14.0, False: 36.0}
 float32, their log-softmax, both gradients."""
 
 
-WIDE = 4
+FLOAT32_SLOWDOWN = 4
 """Ratio of the times of an adapter's product in float32, without tensor cores, and in half precision; from
 two timed steps of LoRA of rank 16 with Llama 3.1 8B on an H100."""
 
@@ -238,7 +238,7 @@ class DecoderPasses:
         if r:
             thin = ms(m, r, k) + ms(m, n, r)
             thin += ms(r, k, m) + ms(n, r, m) if product == "input" else 0.0
-            found += thin * (WIDE if self.casts and not self.autocast else 1)
+            found += thin * (FLOAT32_SLOWDOWN if self.casts and not self.autocast else 1)
         return found
 
     def _counts(self, learns: bool = True) -> dict[str, tuple[int, float]]:

@@ -472,7 +472,7 @@ def test_the_choices_are_those_there_are() -> None:
 
     assert set(parameters.BACKENDS) == set(BACKENDS)
     assert set(parameters.PREDICTORS) == set(PREDICTORS)
-    assert set(parameters.SERVING) == set(FRAMEWORKS)
+    assert set(parameters.SERVING_FRAMEWORKS) == set(FRAMEWORKS)
 
 
 def test_only_results_are_paths() -> None:

@@ -228,7 +228,7 @@ def test_a_list_of_batch_sizes_is_a_ranking_at_each(run: Run, tmp_path: Path) ->
 def test_more_rows_than_a_table_should_have_are_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranking, "MOST_ROWS", 1000)
+    monkeypatch.setattr(ranking, "MOST_WRITTEN", 1000)
     with pytest.raises(InputError):
         run()
     assert len(run(best=1000)[1]) == 1000

@@ -437,5 +437,5 @@ def test_a_loss_is_no_conversion_to_float32() -> None:
             return nn.functional.cross_entropy(x.float() if self.converts else x, y)
 
     inputs = torch.zeros(2, 8), torch.zeros(2, dtype=torch.long)
-    found = [lolat.read((Loss(converts), inputs)).upcasts for converts in (False, True)]
+    found = [lolat.read((Loss(converts), inputs)).redundant_casts for converts in (False, True)]
     assert found == [0, 1]

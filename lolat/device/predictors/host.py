@@ -199,14 +199,14 @@ class Steps:
         """Time in ms until the last step has ended."""
         return float(self.run_ms.sum() + self.waits_ms.sum())
 
-    def interval(self, half: float, coverage: float | None) -> tuple[float, float]:
-        """(low, high) of the latency in ms; `half`: half width of the device's log interval."""
+    def interval(self, half_width: float, coverage: float | None) -> tuple[float, float]:
+        """(low, high) of the latency in ms; `half_width`: half width of the device's log interval."""
         sure = COVERAGE if coverage is None else coverage
         of_host = self.host_half * normal_quantile(sure) / FACTOR_QUANTILE
         low, high = (
             replace(
                 self,
-                run_ms=self.run_ms * math.exp(sign * half),
+                run_ms=self.run_ms * math.exp(sign * half_width),
                 starts_ms=self.starts_ms * math.exp(sign * of_host),
             ).latency_ms
             for sign in (-1.0, 1.0)

@@ -253,7 +253,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         """
         if not mode.half:
             return np.zeros(len(work.kind))
-        each = np.where(work.backward, LAYOUT_FACTORS[1], forward) * (not mode.images_last)
+        each = np.where(work.backward, LAYOUT_FACTORS[1], forward) * (not mode.runs_channels_last)
         each -= forward * (not on_top)
         return each * work.bytes * work.is_of(*IN_TF32)
 

@@ -109,7 +109,7 @@ def _flattened(model: Any, size: tuple[int, ...]) -> tuple[int, ...]:
     return (channels, *size * 2) if channels in (1, 3) and not rest else ()
 
 
-_NUMBERS = re.compile("im(age|g)|pixel|video|frame|audio|wave|feat|num|dense")
+_NON_TOKEN_NAMES = re.compile("im(age|g)|pixel|video|frame|audio|wave|feat|num|dense")
 """Words in the names of inputs that are not tokens, in a module with a table of embeddings."""
 
 
@@ -123,7 +123,7 @@ def _check_number(model: Any, size: Size, given: int, name: str) -> None:
     if len(needed) > given:
         kinds = {type(module).__name__ for module in model.modules()}
         numbers = _image(size.numbers) if "Conv2d" in kinds else (64,)
-        are_tokens = ["Embedding" in kinds and not _NUMBERS.search(one) for one in needed]
+        are_tokens = ["Embedding" in kinds and not _NON_TOKEN_NAMES.search(one) for one in needed]
         shapes = [(16,) if is_tokens else numbers for is_tokens in are_tokens]
         each = ", ".join(
             f"torch.zeros({', '.join(map(str, (1, *shape)))}{', dtype=torch.long' if is_tokens else ''})"

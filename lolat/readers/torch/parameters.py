@@ -241,7 +241,7 @@ class Parameters:
                     operations[i] = o.changed(**{kinds.RECAST: True})
             elif o.kind in kinds.MULTIPLYING:
                 terms = o.attributes.get("contracted", o.attributes.get("in_features"))
-                operations[i] = o.changed(**{kinds.WIDE: terms != 1 or None})
+                operations[i] = o.changed(**{kinds.KEPT_FLOAT32: terms != 1 or None})
             elif kinds.kind_of(o.kind).autocast:
                 operations[i] = o.changed(autocast="")
 

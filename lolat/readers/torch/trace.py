@@ -55,10 +55,11 @@ from lolat.units import byte_size, percent, plural
 class Tracer(TorchDispatchMode):
     """Writes the operations that run inside this context into a graph.
 
-    `axis`: the batch axis of the inputs; `misread`: layers with the batch on another axis; `upcasts`:
-    number of conversions to float32 of tensors that are in float32 already; `filled`: elements of tensors
-    that are filled for each sample; `formats`: memory formats that operations request; `convolved`:
-    multiply-accumulates of convolutions, under True if they run in channels last, else under False.
+    `axis`: the batch axis of the inputs; `misread`: layers with the batch on another axis;
+    `redundant_casts`: number of conversions to float32 of tensors that are in float32 already; `filled`:
+    elements of tensors that are filled for each sample; `formats`: memory formats that operations request;
+    `convolved`: multiply-accumulates of convolutions, under True if they run in channels last, else under
+    False.
     """
 
     def __init__(self, builder: GraphBuilder, running: Running, axis: int) -> None:
@@ -70,7 +71,7 @@ class Tracer(TorchDispatchMode):
         self.parameters = Parameters(running.modules, self.tensors, running)
         self.misread: list[str] = []
         self.module_tensors: list[Any] = []
-        self.upcasts = self.filled = 0
+        self.redundant_casts = self.filled = 0
         self.formats: set[Any] = set()
         self.convolved = Counter[bool]()
 
@@ -113,9 +114,9 @@ class Tracer(TorchDispatchMode):
             )
         if func.namespace == "aten" and not operations.is_known(base_name(schema)):
             with self:  # records the smaller operations
-                upcasts, result = self.upcasts, func.decompose(*args, **kwargs)
+                redundant_casts, result = self.redundant_casts, func.decompose(*args, **kwargs)
             if "dtype" not in kwargs:  # PyTorch's own code names the type that its input has
-                self.upcasts = upcasts
+                self.redundant_casts = redundant_casts
             if result is not NotImplemented:
                 return result
         if schema.name in operations.DYNAMIC_LINEAR:  # packed weights cannot be compared
@@ -143,7 +144,7 @@ class Tracer(TorchDispatchMode):
         elif not self._is_of_quantized(self.tensors.known[results[0]]):
             of_first = getattr(next(iter(args), None), "dtype", None)
             is_own = "layout" in kwargs  # as to(device) and to(memory_format=...) repeat it
-            self.upcasts += named.get("dtype") is torch.float32 is of_first and not is_own
+            self.redundant_casts += named.get("dtype") is torch.float32 is of_first and not is_own
         self.formats.add(named.get("memory_format"))
         if "conv" in schema.name:
             self._convolve(named, results[0], "transpose" in schema.name)
@@ -292,7 +293,7 @@ def traced(model: Any, name: str, call: ExampleCall, axis: int) -> tuple[Graph, 
             "runs all the same: skipped"
         )
     builder.operations[:] = free_turns(builder.operations, builder.tensors)
-    builder.upcasts = tracer.upcasts
+    builder.redundant_casts = tracer.redundant_casts
     builder.autocast &= any(p.dtype == torch.float32 for p in model.parameters())
     own = {id(p): p.numel() for p in model.parameters()}  # and buffers that are weights
     graph = completed(builder, outputs, sum((parameters.every.taken | own).values()))
