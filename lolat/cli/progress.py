@@ -38,7 +38,7 @@ def complain(text: str) -> None:
 
 
 SLOW_S = 600.0
-"""Estimated seconds of a stage above which a run that takes minutes names its remedy."""
+"""A stage with more seconds left than this prints `slow`, the way to a shorter run."""
 
 
 class Show(Progress):

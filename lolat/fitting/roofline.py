@@ -35,9 +35,9 @@ from lolat.hardware.gpus import OF_PEAK
 from lolat.hardware.specs import LOG_ERROR_OF_UNKNOWN, Specs
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
-"""Prior weight: the log error of a time that costs the fit as much as a term one standard deviation from
-its center. PRIOR_WHOLE is for MANY_NETWORKS and more; fewer networks cannot tell all terms apart (four gave
-an H100 ten times its bandwidth)."""
+"""Prior weight: a time with this log error costs the fit as much as a term that is one standard deviation
+from its center. PRIOR_WHOLE is for MANY_NETWORKS and more; fewer networks cannot tell all terms apart (four
+gave an H100 ten times its bandwidth)."""
 MANY_NETWORKS = 30
 OUTLYING_TIME = 0.1  # log error beyond which a time counts less
 LEAST_OF_CLASS = 5  # steps from which a class counts as measured

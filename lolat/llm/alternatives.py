@@ -117,8 +117,9 @@ def in_other_dtypes(
 
 
 def enough_in_other_dtypes(sizing: Sizing) -> tuple[ServingConfig, ...]:
-    """The best row in each other data type of the weights within the limits; without limits that with the
-    fewest GPUs.
+    """The best row for each other data type of the weights.
+
+    It is the best within the limits; without limits, the one with the fewest GPUs.
     """
     loads, asked = sizing.asked.loads(), sizing.asked
 

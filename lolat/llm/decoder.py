@@ -158,7 +158,9 @@ class Decoder:
     def tower_remark(self) -> str:
         """The remark that a multimodal model's `towers` are not counted; "" without towers."""
         why = "the memory and the time of these parts are not counted"
-        told = f"{' and '.join(self.towers)}: {why}; the answer is of the decoder, and of text"
+        told = (
+            f"{' and '.join(self.towers)}: {why}; the answer is for the decoder alone, and for text"
+        )
         return told if self.towers else ""
 
     def with_bfloat16(self, part: str) -> Decoder:

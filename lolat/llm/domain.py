@@ -118,8 +118,7 @@ def interval(
     gpu: GPU, deployment: Deployment, sizes: Sequence[float], parts: np.ndarray,
     computed: float | None = None, at_rate: bool = False, is_full: bool = False,
 ) -> tuple[float, float, list[str]]:  # fmt: skip
-    """(lower factor, upper factor, reasons why the time is outside the measured range) of a time's
-    interval.
+    """The interval of a time: (lower factor, upper factor, reasons why it is outside the measured range).
 
     The time is the time per output token or, if `computed` is given, the time to the first token, with this
     fraction of the prompt computed and the rest cached. `parts`: (STEP_PARTS + STARTS,) parts of the time.

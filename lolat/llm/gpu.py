@@ -209,11 +209,11 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def usual(self) -> ServingSection:
-        """The section with the default scheduler of a server, which looks for requests at each step.
+        """The section with the usual scheduler of a server, which looks for new requests at each step.
 
-        SGLang's published servers looked less often, and frameworks without rows borrow their overheads.
-        Unchanged if the `poll_steps` come from the user's rows, or from rows of a framework without
-        `polls`.
+        The published SGLang servers looked less often, and frameworks without rows borrow overheads from
+        them. The section is unchanged if its `poll_steps` come from the user's rows, or from rows of a
+        framework without `polls`.
         """
         if self.own or (self.served and not self.server.polls):
             return self

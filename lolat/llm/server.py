@@ -219,8 +219,9 @@ class Server:
     def slowed(self, load: Load, overheads: FrameworkOverheads, factor: float) -> RequestTimes:
         """The times of a load at a rate if all work of the server takes `factor` times as long.
 
-        These times are `factor` times the times at `factor` times the rate. If requests then pile up, they
-        are only the times of the first simulated requests.
+        A server that is slower by `factor` is a usual server with all times multiplied: ask it at `factor`
+        times the rate, and multiply the answer by `factor`. If requests then pile up, the times are only
+        those of the first simulated requests.
         """
         faster = replace(load, request_rate=factor * load.request_rate)
         times = self.times(faster, overheads)

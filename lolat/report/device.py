@@ -186,7 +186,7 @@ def error_lines(device: Device) -> Iterator[str]:
 
 
 def _most_error(formula: Formula, key: str) -> float | None:
-    """The relative error that 90 % of the held-out times stay within; None if too few were held out."""
+    """The 90 % quantile of the relative errors of held-out times; None if too few were held out."""
     if key == "networks_left_out" and (networks := formula.networks) is not None:
         return math.expm1(t_quantile(COVERAGE, networks.count) * networks.spread)
     with suppress(InputError):

@@ -78,9 +78,8 @@ def missed_words(refusal: Refusal) -> str:
         return "does not fit"
     if near.shortage:
         return near.shortage
-    return (
-        f"{near.over_words(asked)}{', less than the error of these times' * near.may_keep(asked)}"
-    )
+    unsure = ", less than the error of these times" if near.may_keep(asked) else ""
+    return near.over_words(asked) + unsure
 
 
 def ways_of(refusals: Mapping[str, Refusal]) -> list[Way]:

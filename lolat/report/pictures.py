@@ -202,7 +202,7 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
     marked: dict[str, list[Prediction]] = defaultdict(list)
     networks = [*dict.fromkeys(plain(p.query.network) for p in answers)]
     differ = len({p.precision for p in answers}) > 1
-    of = {id(p): f"{plain(p.device)}{f', {p.precision}' * differ}" for p in answers}
+    of = {id(p): plain(p.device) + (f", {p.precision}" if differ else "") for p in answers}
     devices = [*dict.fromkeys(of.values())]
     places = dict[str, tuple[int, int]]()
     for p in shown:

@@ -143,7 +143,9 @@ def _macs(blocks: Sequence[BlockPrediction], prediction: Prediction) -> str:
 def _label(block: BlockPrediction) -> str:
     """A block's label in a sentence; in quotes if it is a number or has several words."""
     label = plain(block.block)
-    return f'{"block " * label.isdigit()}"{label}"' if label.isdigit() or " " in label else label
+    if label.isdigit():
+        return f'block "{label}"'
+    return f'"{label}"' if " " in label else label
 
 
 def _why(cause: str, is_one: bool, named: str = "") -> str:

@@ -86,8 +86,8 @@ RATIO_ERRORS = (
 """Quantiles of |log(measured / estimated)|, where each device is estimated by the ratios of the other two;
 each quantile is the largest of the three devices. benchmarks/training_estimate.py prints them."""
 MOVING_TERMS = ("pair_elements", "weights", "traffic", "inp", "acts")
-"""Terms of a formula whose unit is a moved element; the first that a device has is the time of an
-element."""
+"""Terms of a formula with ms for each moved element; the first of them that a device has gives the time to
+move an element."""
 NEAR_BATCH, NEAR_SPREAD = 4.0, 0.09
 """The log errors of a network at two batch sizes, whose ratio is at most NEAR_BATCH, differ with the
 standard deviation NEAR_SPREAD: 21 pairs on an H100 in half precision differ by 0.07 at the median, by 0.15

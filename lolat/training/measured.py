@@ -366,9 +366,7 @@ class MeasuredTraining(TrainingPredictor):
         return prediction.latency_ms - prediction.call_ms + self._step_ms(graph, batch_size)
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
-        """Predict the s to trace the operations and make the optimizer's variables; None if it was not
-        measured.
-        """
+        """Seconds to trace the operations and make the optimizer's variables; None if not measured."""
         start = self.section.start_ms
         if start is None or optimizer.name not in start.variable:
             return None

@@ -56,7 +56,7 @@ class PrecisionRecipe:
         plain = FLOAT32 if self.weight == FLOAT_BYTES else self.dtype
         words = [f"{plain} weights and gradients"]
         words += ([COPIES] if self.copy else []) + ([STATES] if self.states else [])
-        rest = f", {self.frozen:g} if it is frozen" * frozen
+        rest = f", {self.frozen:g} if it is frozen" if frozen else ""
         return f"{', '.join(words)}: {self.trained:g} bytes a parameter{rest}"
 
 
