@@ -127,7 +127,7 @@ def published_devices() -> str:
     """The bundled profiles fitted to published times: device, how it runs networks, median error."""
     from lolat.device.file import read
     from lolat.device.summary import mode_words
-    from lolat.hardware.environment import FittedOn
+    from lolat.hardware.environment_section import FittedOn
     from lolat.io.paths import SHIPPED, list_models
 
     rows = []

@@ -17,7 +17,7 @@ from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting import blocks as fitting
 from lolat.fitting.int8 import with_int8
 from lolat.fitting.measured_gpu import with_operations, with_training
-from lolat.hardware.environment import ANY_GPU
+from lolat.hardware.environment_section import ANY_GPU
 from lolat.hardware.gpus import CPU
 from lolat.io import paths
 from lolat.io.progress import Progress

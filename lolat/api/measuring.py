@@ -14,7 +14,7 @@ from lolat.device.remedies import bundled_of
 from lolat.device.state import limit_of, write_check
 from lolat.errors import InputError, MeasuringError, ModelFileError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
-from lolat.hardware.environment import ANY_GPU
+from lolat.hardware.environment_section import ANY_GPU
 from lolat.hardware.gpus import CPU
 from lolat.io.progress import Progress
 from lolat.io.results import Result

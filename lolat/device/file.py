@@ -21,7 +21,7 @@ from lolat.device.predictors import PREDICTORS, Roofline
 from lolat.device.predictors.formula import Formula
 from lolat.errors import InputError, LolatError, arg
 from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, Mode
-from lolat.hardware.environment import Environment
+from lolat.hardware.environment_section import Environment
 from lolat.hardware.hardware import Hardware
 from lolat.hardware.processors import with_generation
 from lolat.io.documents import read_json, to_json

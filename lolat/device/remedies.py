@@ -21,7 +21,7 @@ from lolat.device.file import (
 from lolat.device.summary import FRAMEWORK_TITLES
 from lolat.errors import ModelFileError
 from lolat.hardware.card_names import card_of, device_name, find_gpu
-from lolat.hardware.environment import ANY_GPU, Environment
+from lolat.hardware.environment_section import ANY_GPU, Environment
 from lolat.io.paths import SHIPPED, bundled_folder
 from lolat.parameters import BACKENDS, TRAINING_BACKENDS
 from lolat.units import plural

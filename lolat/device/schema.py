@@ -16,7 +16,7 @@ from lolat.device.domain import Domain
 from lolat.device.predictors import PREDICTORS
 from lolat.errors import ModelFileError
 from lolat.graph.counts import EXTRAS
-from lolat.hardware.environment import Environment
+from lolat.hardware.environment_section import Environment
 from lolat.io.documents import AtLeastOne, Count, NotNegative, Number, Positive, converted
 from lolat.units import value_words
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from lolat.hardware.card_names import find_gpu
-from lolat.hardware.environment import Environment
+from lolat.hardware.environment_section import Environment
 from lolat.hardware.gpus import CPU, SHEET_FIELDS, Gpu, usable_bytes
 from lolat.hardware.links import MACHINE, Link, assumed_link, own_rate
 from lolat.units import GIB

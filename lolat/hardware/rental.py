@@ -15,7 +15,7 @@ from lolat.hardware.card_names import (
     is_same_gpu,
     of_form,
 )
-from lolat.hardware.environment import Environment
+from lolat.hardware.environment_section import Environment
 from lolat.hardware.gpus import CPU, Gpu, usable_bytes
 from lolat.hardware.hardware import Hardware
 from lolat.hardware.links import MACHINE, Link

@@ -62,7 +62,7 @@ def waves(busy: Any, wave_quantization: float) -> Any:
 
 
 def cache_hit_share(times: Any) -> Any:
-    """The fraction of data that a cache still has after other data, `times` its own size, went through."""
+    """The fraction of data that a cache still has after other data, `times` the cache's size, passed."""
     fourth = np.minimum(times, 99.0) ** 4
     return 1.0 / (1.0 + fourth * fourth)
 

@@ -11,7 +11,7 @@ from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import BFLOAT16, FLOAT16, FLOAT32, PRECISION_OF, dtype_named
 from lolat.hardware.card_names import card_of, find_gpu, is_card, is_one_card
-from lolat.hardware.environment import Environment
+from lolat.hardware.environment_section import Environment
 from lolat.hardware.gpus import Gpu, sheets
 from lolat.hardware.hardware import Hardware
 from lolat.llm.gpu import sheet_of

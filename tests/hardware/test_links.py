@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lolat.hardware.environment import Environment
+from lolat.hardware.environment_section import Environment
 from lolat.hardware.hardware import Hardware
 from lolat.hardware.links import MACHINE, Link, assumed_link
 

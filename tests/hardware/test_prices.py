@@ -13,7 +13,7 @@ import pytest
 
 import lolat
 from lolat.errors import InputError
-from lolat.hardware.environment import Environment
+from lolat.hardware.environment_section import Environment
 from lolat.hardware.hardware import Hardware
 from lolat.hardware.prices import PRICE_COLUMNS, Offer, Prices, price_list
 from lolat.hardware.rental import Rental, rental_of, slower_words
