@@ -332,7 +332,7 @@ def table_legend(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Itera
         kept = "keeps its least sure limit" if asked.has_time_limits else "serves all requests"
         yield f"chance: that a row {kept}."
     if any(map(_may_queue, rows)):
-        yield f"{QUEUE}: requests pile up if the server is as slow as its error allows; then no time stays."
+        yield f"{QUEUE}: requests pile up if the server is as slow as its error allows; times then grow."
     if any(high == math.inf for row in rows for _, (_, high) in _ends(row, asked)):
         yield "unbounded: requests pile up if the server is as slow as the interval allows."
     splits = (

@@ -186,8 +186,8 @@ def best_lines(result: Ranking) -> Iterator[Part]:
         yield f"Measured range of the fastest: {mostly(result)}{range_words(result)}"
     if result.fits is False and result.memory_bytes is not None:
         yield (
-            f"memory: the slowest one DOES NOT FIT, it takes {byte_size(result.memory_bytes)}; that of the "
-            "others is not looked at: nas search marks its front, predict tells that of a network"
+            f"memory: the slowest one DOES NOT FIT, it takes {byte_size(result.memory_bytes)}; the others "
+            "are not checked: nas search checks its front, predict checks one network"
         )
     yield from note_lines(result.warnings[:MOST_NOTES])
     if result.output is not None:

@@ -310,7 +310,7 @@ class DecoderPlan:
             yield Remark("no operation was timed on this GPU", sheet + rest)
         if own and not self._is_own(devices):
             runs = "own" if self._is_like(devices) else "own or published"
-            level = f"its level is that of {plural(own.rows, 'run')} of another kind"
+            level = f"its level is from {plural(own.rows, 'run')} of another kind"
             yield Remark(f"no {runs} run is like this one", level + rest)
         elif self.section.is_timed:
             alone = "its time is from the kernels alone"

@@ -260,7 +260,7 @@ class EstimatedTraining(TrainingPredictor):
             remarks.append(f"at the level of {plural(len(own), 'own run')} of this network")
         elif steps_of_user:
             of = plural(len(steps_of_user), "run")
-            others = f"its level is that of {of} of other networks, batch sizes or modes"
+            others = f"its level is from {of} of other networks, batch sizes or modes"
             remarks.append(
                 Remark("no own run is like this one", f"{others}, with a wider interval")
             )

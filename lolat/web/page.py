@@ -69,7 +69,10 @@ class Pages:
         )
 
     def put(self, form: Form, file: BinaryIO, name: str) -> dict[str, str]:
-        """Keep an open file uploaded as `name`; return {field: text} that refers to it. InputError."""
+        """Keep an open file that was uploaded as `name`; return the field that refers to it, and its text.
+
+        InputError for a file of another kind.
+        """
         if "arrivals" in form.fields and name.lower().endswith(".csv"):
             return {"arrivals": self._decoders.put_trace(file, name)}
         source = self._sources[form.subject.is_decoder]
