@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import threading
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -20,6 +21,8 @@ from lolat.io.paths import reason_of, shown_path
 from lolat.units import one_line
 
 _LINE = 100
+_CONVERTING = threading.RLock()
+"""Two threads that use a type for the first time at once crash msgspec 0.22."""
 
 LEAST, MOST = 1e-30, 1e30
 """Limits for a device's times, sizes and rates, within which all results are finite."""
@@ -63,7 +66,8 @@ def converted(document: Any, shape: Any, source: str, place: str = "$") -> Any:
     ModelFileError if it does not fit; the message has `source`, msgspec's error and the path of the value.
     """
     try:
-        return msgspec.convert(document, shape)
+        with _CONVERTING:
+            return msgspec.convert(document, shape)
     except msgspec.ValidationError as error:
         message = one_line(error)
     at = message.replace("`$", f"`{place}") if "`$" in message else f"{message} - at `{place}`"
