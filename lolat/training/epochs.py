@@ -41,6 +41,11 @@ and iterations (a constant each)."""
 EpochCoefficients: Any = msgspec.defstruct(
     "EpochCoefficients", [(term, NotNegative) for term in EPOCH_TERMS]
 )
+FEWER = (
+    "two rows are enough beside a bundled profile, in a table with the columns network, batch_size, "
+    "precision, optimizer and samples_per_s: lolat fit rtx-4090 nets.csv --output mine.json"
+)
+"""The way to use a few timed epochs; docs/reference/files.md has all columns of that table."""
 ReadNetwork = Callable[[str, int | None], Graph]
 """A function of (NETWORK, its input size or None for the default) that returns the graph."""
 BALANCE = 800.0  # multiply-accumulates in the time of moving an element, more than on any device
@@ -163,7 +168,10 @@ def epochs_document(
     if copies := len(table) - len(points):
         warn(copies_words(copies, len(table)))
     table.say_unread(warn)
-    require_points(len(rows), len(EPOCH_TERMS))
+    try:
+        require_points(len(rows), len(EPOCH_TERMS))
+    except InputError as error:
+        raise error.reworded(f"{error}; {FEWER}") from error
     times_ms = np.array([1e3 * p["epoch_s"] for p in points])
     # Networks of the same work are held out together, whatever their names.
     work = {n: str(pass_counts(graph, 1)) for n, graph in graphs.items()}

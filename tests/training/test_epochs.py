@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
+import lolat
 from lolat.api.model import Model
 from lolat.device.file import DeviceFile
 from lolat.errors import InputError
@@ -86,6 +88,15 @@ def test_few_rows_give_no_interval_and_too_few_no_model(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         fit(epochs(6), tmp_path)
     assert caught.value.code == "too-few-points"
+    # What the error offers works: its columns and its profile, with two rows.
+    offered = re.search(r"two rows .* columns (.*): lolat fit (\S+)", str(caught.value))
+    assert offered
+    columns, profile = offered.groups()
+    table = tmp_path / "nets.csv"
+    head = columns.replace(" and ", ",").replace(" ", "")
+    table.write_text(f"{head}\ntimm:resnet18,64,amp,sgd,3000\ntimm:resnet50,64,amp,sgd,1400\n")
+    fitted = lolat.fit([profile, table])
+    assert fitted.cost("timm:resnet18", 64, 10**6, precision="amp").options[0].total_s
 
 
 def test_multiplications_are_never_free(tmp_path: Path) -> None:
