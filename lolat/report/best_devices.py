@@ -25,7 +25,9 @@ def has_prices(predictions: Sequence[Prediction]) -> bool:
     return compares(predictions) or any(p.prices for p in predictions)
 
 
-MOST_GROUPS = 3  # pairs of a network and a batch size for which other modes are told
+def told_modes(predictions: Sequence[Prediction]) -> InModes:
+    """The predictions in other modes (`in_other_modes`) for one network and batch size; {} for several."""
+    return {} if len(groups_of(predictions)) > 1 else in_other_modes(predictions)
 
 
 def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
@@ -35,11 +37,10 @@ def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) ->
     if not_alike(p.query.device for p in predictions):
         return
     predictions = compared(predictions)
-    has_few = len(groups_of(predictions)) <= MOST_GROUPS
-    others = in_other_modes(predictions) if has_few else {}
+    others = told_modes(predictions)
     yield from fastest_lines(predictions, others, limits)
-    if not has_few and compares(predictions):
-        yield "Faster modes, such as --launch compiled, are named for fewer networks and batch sizes"
+    if len(groups_of(predictions)) > 1 and compares(predictions):
+        yield "Faster modes, such as --launch compiled, are named for one network at one batch size"
     if not has_prices(predictions):
         return
     cheapest = [*cheapest_lines(predictions, limits, others)]
@@ -102,7 +103,7 @@ def _undecided(predictions: Sequence[Prediction]) -> str:
     with CUDA graphs.
     """
     bound = [device_words(p) for p in predictions if by_assumed_host(p)]
-    are = f"{few(bound, MOST_NAMES)} {'is' if len(bound) == 1 else 'are'} host-bound"
+    are = f"{few(bound)} {'is' if len(bound) == 1 else 'are'} host-bound"
     others = in_mode(predictions, "--launch graph")
     if (best := fastest(others)) is None or len(others) < len(predictions):
         return f"not decided, as {are}"
@@ -198,7 +199,7 @@ def _with_one_host(best: str, priced: Mapping[str, Prediction]) -> str:
         if other == best
         else f"with the longest of them for all: {other}"
     )
-    names = few([*waits], MOST_NAMES)
+    names = few([*waits])
     if len(waits) == 1:
         return f"; the time of {names} depends on an assumed launch overhead; {how}"
     return f"; the times of {names} depend on assumed launch overheads; {how}"

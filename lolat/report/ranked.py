@@ -17,7 +17,7 @@ from lolat.units import by_text, percent, plain, plural
 if TYPE_CHECKING:
     from lolat.device.prediction import Prediction
 
-MOST_NOTES, MOST_NAMES, MOST_APART, MOST_KINDS = 3, 8, 3, 3
+MOST_NOTES, MOST_NAMES, MOST_APART, MOST_KINDS = 3, 8, 2, 3
 SURE = (1.0 + COVERAGE) / 2
 """An answer is not mentioned beside the best if the best is better with at least this probability."""
 PROBABLE = 0.8

@@ -9,10 +9,9 @@ from itertools import chain, zip_longest
 from shlex import join
 
 from lolat.device.domain import Place, range_of
-from lolat.device.fastest import in_other_modes
 from lolat.device.prediction import Prediction
 from lolat.device.ranking import compared, fastest
-from lolat.report.best_devices import cheapest_lines, fastest_lines
+from lolat.report.best_devices import cheapest_lines, fastest_lines, told_modes
 from lolat.report.ranked import assumed_hosts, not_compared
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.web.cards import BlockLine, BlockTable, LatencyCard, LatencyComparison, LatencyGroup
@@ -39,7 +38,7 @@ def _verdicts(predictions: Sequence[Prediction], is_alike: bool) -> tuple[list[s
     if not is_alike:
         return first, []
     predictions = compared(predictions)
-    modes = in_other_modes(predictions)
+    modes = told_modes(predictions)
     first += [*fastest_lines(predictions), *cheapest_lines(predictions)]
     others = [*fastest_lines(predictions, modes), *cheapest_lines(predictions, in_modes=modes)]
     return first, [line for line in others if line not in first]

@@ -220,7 +220,7 @@ def test_rivals_below_and_above_80_percent_have_words_of_their_own() -> None:
         "; too close to call against b (+5.0 %, 62 % sure); probably better than c (+20 %, 87 % sure)"
     )
     more = each | {name: Rated(12.1, (12.1 / 1.2, 12.1 * 1.2)) for name in "defg"}
-    assert apart_words("a", more).endswith(" and 3 more")
+    assert apart_words("a", more).endswith(" and 4 more")
     # 2 both ways of each are 2.665 of a ratio, z = 1.68 ln(ratio): 1.24 is 64 %, 1.26 65 %, 1.7 81 %.
     unsure = {
         n: Rated(v, (v / 2, v * 2)) for n, v in zip("abcd", (10.0, 12.4, 12.6, 17.0), strict=True)
