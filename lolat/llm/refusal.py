@@ -133,7 +133,7 @@ class Refusal:
     def keeps(self) -> str:
         """The limits behind what does not keep them, in words."""
         if self.code == SPLIT:
-            return f"is asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
+            return f"has the split asked for ({arg('tensor_parallel')}, {arg('attention_data_parallel')})"
         return f"keeps {_limits_words(self.asked) or 'up with them'}"
 
     @property

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lolat.llm.answer import ServingConfig
 from lolat.llm.decoder import DTYPES
 from lolat.llm.ranking import rank
-from lolat.llm.refusal import NO_ROOM, Refusal
+from lolat.llm.refusal import NO_ROOM, SPLIT, Refusal
 from lolat.report.llm_offers import a_month, likely, limited_times
 from lolat.report.tables import Column, Part, ReportTable, time_columns
 from lolat.units import dollars, plain, plural
@@ -106,6 +106,8 @@ def first_line(refusals: Mapping[str, Refusal], ways: Sequence[Way]) -> str:
     gpus = near_gpus(refusal) + (f" ({plain(name)})" if len(refusals) > 1 else "")
     if refusal.code == NO_ROOM:
         words = f"{plain(near.model)} does not fit on {near.gpus_words}"
+    elif refusal.code == SPLIT:
+        words = f"a replica takes {gpus}, more than {plural(asked.gpus or 0, 'GPU')}"
     elif near.saturated:
         most = near.shortage.removeprefix("overloaded, serves ")
         words = f"{gpus} serve{'s' if near.gpus == 1 else ''} {most}"
@@ -140,7 +142,7 @@ def refusal_lines(refusals: Mapping[str, Refusal]) -> Iterator[Part]:
     near = [
         Way(name, one, one.near, True)
         for name, one in [*refusals.items()][:MOST_NEAR]
-        if one.near.tpot_ms is not None
+        if one.near.tpot_ms is not None and one.code != SPLIT
     ]
     rows = [*ways[:MOST_WAYS], *near]
     if rows:

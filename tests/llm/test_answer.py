@@ -235,7 +235,9 @@ def test_more_gpus_than_asked_for_are_no_miss_of_a_time() -> None:
     """Neither memory nor a time keeps 4 GPUs from being 2."""
     with pytest.raises(AnswerIsNo) as caught:
         MODEL.llm("llama-3.1-8b", concurrency=8, tensor_parallel=(4, 8), gpus=2)
-    assert "no configuration of up to 2 GPUs is asked for (tensor_parallel" in str(caught.value)
+    assert "no configuration of up to 2 GPUs has the split asked for (tensor_parallel" in str(
+        caught.value
+    )
     assert "the limit" not in str(caught.value)
     assert "on 4 GPUs" in str(caught.value)
 

@@ -50,6 +50,19 @@ def test_each_row_that_helps_is_the_answer_to_the_question_with_its_options(
     assert f"${costs[0]:,.0f} a month" in line
 
 
+@pytest.mark.parametrize("load", ["--concurrency 8", "--request-rate 2"])
+def test_a_replica_of_more_gpus_than_asked_for_is_told_without_a_limit(
+    load: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No time is missed: the split alone takes more GPUs."""
+    words = f"llm h100-vllm llama-3.1-8b {load} --gpus 2 --tensor-parallel 4"
+    assert run(commands, words.split(), "lolat") == 3
+    said = capfd.readouterr().out
+    assert said.startswith("No: a replica takes 4 GPUs, more than 2 GPUs; 4 GPUs do for $")
+    assert [line[:6] for line in said.splitlines()].count("4 GPUs") == 1
+    assert run(commands, words.replace("--gpus 2", "--gpus 4").split(), "lolat") == 0
+
+
 def test_the_command_prints_the_rows_and_one_short_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
