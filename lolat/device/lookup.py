@@ -105,6 +105,8 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
     name_alone, _, word = stem.rpartition("-")
     if name_alone in shown and word in PRECISIONS:
         hint = f"did you mean {shown[name_alone]}, in precision {word}?"
+    if not hint and name_alone in shown:
+        hint = f"did you mean {shown[name_alone]}?"
     if not hint and (number := re.search(r"\d{4}", stem)):  # 3090ti: rtx-3090
         alike = [shown[n] for n in shown if n.endswith(f"-{number[0]}")]
         hint = f"did you mean {' or '.join(alike)}?" if alike else ""
