@@ -39,6 +39,8 @@ def within_limit(
     return "likely" if time <= limit else "unlikely"
 
 
+PROBABLE = 0.8
+"""A choice with at least this chance is probably right: it keeps its limits, or is better than another."""
 LITTLE = 1.05
 """A choice that surely keeps the limits replaces a likely one whose price or time is at most this factor
 better.

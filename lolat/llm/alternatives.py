@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from lolat.errors import InputError
@@ -79,6 +81,25 @@ def surely_row(
     same = [row for row in rows if row.load == best.load and row.keeps(sizing.sure_question)]
     known = best_of(same, sizing.asked)
     return _cheapest(sizings.values(), sizing.load_of(best), known, surely=True)
+
+
+def probable_rows(
+    sizings: Mapping[Split, Sizing], bests: Sequence[ServingConfig], surer: Sequence[ServingConfig]
+) -> tuple[ServingConfig, ...]:
+    """Probable rows that cost less than those of `surer`: for each improbable row of `bests`, that of its
+    split and load with the fewest further replicas.
+    """
+    sure, found = {row.load: row for row in surer}, list[ServingConfig]()
+    for best in bests:
+        above, sizing = sure.get(best.load), sizings[best.split]
+        if above is None or best.is_probable:
+            continue
+        more = range(best.replicas + 1, sizing.affordable(above) + 1)
+        place = bisect_left(more, True, key=partial(sizing.is_probable, sizing.load_of(best)))
+        if place < len(more):
+            row = sizing.row(sizing.load_of(best), more[place])
+            found += [row] if _cost(row) < _cost(above) else []
+    return tuple(found)
 
 
 def in_other_dtypes(

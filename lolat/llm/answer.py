@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lolat.device.intervals import normal_quantile
-from lolat.device.limits import VERDICTS
+from lolat.device.limits import PROBABLE, VERDICTS
 from lolat.io.results import Result, nested
 from lolat.llm.frameworks import framework_row
 from lolat.llm.question import ServingQuestion
@@ -354,6 +354,11 @@ class ServingConfig(Result):
         return not self.shortage and self.within is not False
 
     @property
+    def is_probable(self) -> bool:
+        """True if the row keeps all limits with a chance of at least PROBABLE."""
+        return self.is_good and (self.chance or 0.0) >= PROBABLE
+
+    @property
     def is_hopeless(self) -> bool:
         """True if even the largest possible number of replicas misses the limits."""
         each = self.gpus // self.replicas
@@ -420,12 +425,14 @@ class ServingAnswer(Result):
     of the best row of each load. `chosen`: the best row; the first row if no row keeps the limits. `near`:
     rows that miss the limits by less than the error, and cost less than the best row of their rate or,
     without prices, have fewer GPUs. `surer`: for each best row whose intervals reach over the limits, the
-    cheapest row of its load whose intervals do not. `other_dtypes`: rows with weights of another data type
-    (another checkpoint) that keep the limits and cost at least a tenth less than the best row of their
-    rate: the best of each type, the cheapest first; `surer_other_dtypes`: the same for rows that surely
-    keep the limits, compared with `surer`; `surer_at_price`: rows that cost as much as the best row of
-    their rate, or up to a tenth less, and keep the limits more surely. `fuller`: a row with cheaper tokens
-    than the best row, for as many requests as fit on GPUs that hold fewer than were asked for.
+    cheapest row of its load whose intervals do not; `probable`: the row between both with the fewest
+    replicas that keeps the limits with a chance of at least PROBABLE, if there is one. `other_dtypes`:
+    rows with weights of another data type (another checkpoint) that keep the limits and cost at least a
+    tenth less than the best row of their rate: the best of each type, the cheapest first;
+    `surer_other_dtypes`: the same for rows that surely keep the limits, compared with `surer`;
+    `surer_at_price`: rows that cost as much as the best row of their rate, or up to a tenth less, and
+    keep the limits more surely. `fuller`: a row with cheaper tokens than the best row, for as many
+    requests as fit on GPUs that hold fewer than were asked for.
     `price_list`: the name of the price list, with its assumptions. `needs`: the GPUs that hold a language
     model that does not fit, in words. `largest_machine`: the most GPUs of one machine in `prices`.
     """
@@ -444,6 +451,7 @@ class ServingAnswer(Result):
     bests: tuple[int, ...] = ()
     near: tuple[ServingConfig, ...] = ()
     surer: tuple[ServingConfig, ...] = ()
+    probable: tuple[ServingConfig, ...] = ()
     other_dtypes: tuple[ServingConfig, ...] = ()
     surer_other_dtypes: tuple[ServingConfig, ...] = ()
     surer_at_price: tuple[ServingConfig, ...] = ()
@@ -462,7 +470,7 @@ class ServingAnswer(Result):
     name: str = ""
     KEYS = ("name", "model", "device", "profile", "framework", "gpu", "parameters", "active",
             *nested("asked", *LIMITS), "rows=served", "best", "bests", *nested("chosen", *HEADROOM), "near",
-            "surer", "other_dtypes", "surer_other_dtypes", "surer_at_price", "fuller", "prices",
+            "surer", "probable", "other_dtypes", "surer_other_dtypes", "surer_at_price", "fuller", "prices",
             "price_list", "warnings")  # fmt: skip
 
     def alone(self, row: ServingConfig) -> ServingAnswer:

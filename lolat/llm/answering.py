@@ -9,7 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lolat.errors import AnswerIsNo, InputError
-from lolat.llm.alternatives import enough_in_other_dtypes, in_other_dtypes, near_miss, surely_row
+from lolat.llm.alternatives import (
+    enough_in_other_dtypes,
+    in_other_dtypes,
+    near_miss,
+    probable_rows,
+    surely_row,
+)
 from lolat.llm.answer import ServingAnswer, ServingConfig
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU, ServingSection
@@ -85,6 +91,7 @@ def answer(
         parameters=decoder.parameters, active=decoder.active_parameters, asked=asked,
         served=tuple(rows), best=rows.index(best) if best else None, bests=tuple(bests), chosen=row,
         near=tuple(near), surer=tuple(surer), other_dtypes=others.cheaper,
+        probable=probable_rows(sizings, [rows[n] for n in bests], surer),
         surer_other_dtypes=others.surely_cheaper, surer_at_price=others.surer, fuller=_fuller(full, best),
         prices=rental.basis if rental else None,
         price_list=rental.listed + rental.note if rental else "",

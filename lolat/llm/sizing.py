@@ -213,6 +213,10 @@ class Sizing:
             self.found[key] = self._new_row(load, replicas)
         return self.found[key]
 
+    def is_probable(self, load: Load, replicas: int) -> bool:
+        """True if the row keeps the limits with a chance of at least PROBABLE."""
+        return self.row(load, replicas).is_probable
+
     def keeps(self, load: Load, replicas: int, asked: ServingQuestion) -> bool:
         """True if the row keeps the limits of `asked`; it simulates only what these are compared with."""
         if (load, replicas) in self.found:

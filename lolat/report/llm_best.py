@@ -14,7 +14,6 @@ from lolat.report.llm_offers import (
     at_load,
     chance_words,
     has_more,
-    is_probable,
     more_words,
     near_lines,
     offer,
@@ -46,7 +45,9 @@ def best_lines(answer: ServingAnswer) -> Iterator[str]:
         of = at_load(row, len(loads) == 1)
         if best := bests.get(load):
             yield _best_words(best, asked, of)
-            yield from _probably_words(best, [*answer.served, *answer.surer], asked)
+            yield from _probably_words(
+                best, [*answer.served, *answer.surer, *answer.probable], asked
+            )
             yield from _surely_words(best, sure.get(load), cheaper.get(load), asked)
             told = cheaper.get(load)
             if told is None or not any(_is_same(told, row) for row in answer.surer_at_price):
@@ -118,9 +119,9 @@ def holds_words(best: ServingConfig, asked: ServingQuestion) -> Iterator[str]:
 def _probably_words(
     best: ServingConfig, rows: Sequence[ServingConfig], asked: ServingQuestion
 ) -> Iterator[str]:
-    """A line on the best probable row (`is_probable`) of the load of `best`, if `best` is not probable."""
-    if asked.sure is None and not is_probable(best):
-        same = [row for row in rows if row.load == best.load and is_probable(row)]
+    """A line on the best probable row of the load of `best`, if `best` is not probable."""
+    if asked.sure is None and not best.is_probable:
+        same = [row for row in rows if row.load == best.load and row.is_probable]
         if (row := best_of(same, asked)) and not row.is_sure(asked):
             yield f"Probably: {offer(row)}{chance_words(row, asked)}."
 

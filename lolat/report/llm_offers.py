@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from lolat.device.prediction import interval_words
 from lolat.llm.answer import NEAR, ServingConfig
 from lolat.llm.question import ServingQuestion
-from lolat.report.ranked import PROBABLE
 from lolat.units import digits, dollars, milliseconds, percent
 
 EXTRAPOLATED = " (extrapolated, with a wider interval)"
@@ -67,11 +66,6 @@ def headline_words(row: ServingConfig, asked: ServingQuestion, of: str) -> str:
     ms = milliseconds(row.token_times(asked.percentile).token.ms)
     time = "" if asked.has_limits else f"{ms} a token"
     return ", ".join(filter(None, [of, time, sure_words(row, asked)]))
-
-
-def is_probable(row: ServingConfig) -> bool:
-    """True if a row keeps all limits with a chance of at least PROBABLE."""
-    return row.is_good and (row.chance or 0.0) >= PROBABLE
 
 
 def sure_chance(asked: ServingQuestion) -> float:

@@ -43,7 +43,6 @@ from lolat.report.llm_offers import (
     at_load,
     chance_words,
     headline_words,
-    is_probable,
     more_words,
     near_lines,
     offer,
@@ -247,12 +246,12 @@ def _surest(
 def _probably_cheapest(
     found: ComparedModels, rows: Mapping[str, ServingConfig], best: ServingConfig
 ) -> Iterator[str]:
-    """A line on the cheapest probable device (`is_probable`), if `best` is not probable; none if a device
+    """A line on the cheapest probable device, if `best` is not probable; none if a device
     that surely keeps the limits costs no more.
     """
-    probable = {name: row for name, row in rows.items() if is_probable(row)}
+    probable = {name: row for name, row in rows.items() if row.is_probable}
     name, surest = found.leaders(probable)["cheapest"], _surest(found, rows)
-    if is_probable(best) or name is None or (row := probable[name]).is_sure(found.asked):
+    if best.is_probable or name is None or (row := probable[name]).is_sure(found.asked):
         return
     if surest is None or (row.dollars_per_million or 0.0) < (surest[1].dollars_per_million or 0.0):
         outside = ", extrapolated" if row.in_domain is False else ""

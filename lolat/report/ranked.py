@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from lolat.device.intervals import chance_of_less, ratio_half_width
+from lolat.device.limits import PROBABLE
 from lolat.device.ranking import by_assumed_host, compared, errors_of, hosts_decide
 from lolat.io.results import in_one, topic, wording
 from lolat.parameters import COVERAGE
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 MOST_NOTES, MOST_NAMES, MOST_APART, MOST_KINDS = 3, 8, 2, 3
 SURE = (1.0 + COVERAGE) / 2
 """An answer is not mentioned beside the best if the best is better with at least this probability."""
-PROBABLE = 0.8
-"""The best is "probably better" than another answer with at least this chance."""
 PERHAPS_RATIO = 1.25
 """Below that chance the best is "perhaps better" than an answer of at least this ratio; a nearer one is too
 close to call."""

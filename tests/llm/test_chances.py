@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import lolat
 from lolat.api.model import Model
 from lolat.llm.answer import ServingAnswer
 from lolat.report.llm import row_words
@@ -191,3 +192,15 @@ def test_a_wait_as_long_as_the_simulation_is_no_end() -> None:
     assert re.search(r"\.\. unbounded\) +likely ", answer.report())
     assert "unbounded: requests pile up" in answer.report()
     assert row.verdicts == {"ttft": "likely"}
+
+
+def test_between_the_best_and_the_sure_row_stands_the_first_probable_one() -> None:
+    """A chance of 80 % is the upper end of the 60 % interval, which --sure 60 judges."""
+    question: dict[str, Any] = {"request_rate": 20.0, "max_ttft_ms": 1e3, "max_tpot_ms": 40.0,
+                                "percentile": 95, "dtype": "fp8", "tensor_parallel": 2}  # fmt: skip
+    device = lolat.load("h100-vllm")
+    found = device.llm("qwen3-32b", **question)
+    (row,) = found.probable
+    assert found.chosen.replicas < row.replicas < found.surer[0].replicas
+    assert row.replicas == device.llm("qwen3-32b", **question, sure=60).chosen.replicas
+    assert f"\nProbably: {row.replicas} x 2 GPUs, " in found.report()
