@@ -173,18 +173,17 @@ def predict_all(
             own = f"a {type(network).__name__}{which}"
             errors[own if key == id(network) else str(key)] = error
             continue
-        seen: set[tuple[int | str, str]] = set()
-
         for batch_size in batch_sizes:
+            seen = set[str]()
             asked = replace(question, batch_size=batch_size)
             to_device = partial(_predict, network=graph, question=asked, finds_best=finds_best)
             each = ask_each(each_model, to_device, lost).values()
             for one in sorted(each, key=sample_ms) if ranked else each:
                 p = one.named(network, question.input_size, name)
                 is_best = finds_best or question.precision == BEST
-                if is_best and (batch_size, p.row_name) in seen:
+                if is_best and p.row_name in seen:
                     continue  # two profiles of one GPU, the faster one first
-                seen.add((batch_size, p.row_name))
+                seen.add(p.row_name)
                 answers.append(p if listed is None else priced(p, listed))
     if not answers and not errors:
         raise no_device(lost)

@@ -464,11 +464,16 @@ def test_a_damaged_file_is_no_reason_to_refuse_a_question_about_another(
 
 @pytest.mark.parametrize("name", ["a10", "a10g", "l4", "l40s", "b200", "h200", "mi250", "mi300x"])
 def test_a_bundled_file_by_a_data_sheet_is_that_of_today(name: str) -> None:
-    """Nothing was measured for it, so that it has to follow the sheet and the fit."""
+    """Nothing was measured for it, so that it has to follow the sheet and the fit, which differ in the last
+    digits between processors.
+    """
     stored, fitted = (m.file.kernels for m in (Model.load(name), model_of_sheet(name)))
     assert stored is not None
     assert fitted is not None
-    assert (stored.classes, stored.tf32) == (fitted.classes, fitted.tf32)
+    assert stored.tf32 == pytest.approx(fitted.tf32)
+    assert {*stored.classes} == {*fitted.classes}
+    for of, costs in fitted.classes.items():
+        assert stored.classes[of] == pytest.approx(costs), of
 
 
 def test_a_model_of_networks_leads_to_those_that_serve() -> None:
