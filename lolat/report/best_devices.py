@@ -231,4 +231,8 @@ def _lowest_rent(predictions: Sequence[Prediction], limits: Limits) -> Iterator[
         if prices := by_hour(able):
             of = f" for {network}" if len(networks) > 1 else ""
             steady = "for a steady load within its rate"
+            size, rate = with_price(able)[prices[0][0]].batch_size, limits.min_samples_per_s
+            if limits.max_ms is not None and rate is not None and size > 1:
+                fill = milliseconds(1e3 * size / rate)
+                steady += f"; the {fill} in which {size} samples come at {rate:g}/s are not counted"
             yield f"Lowest price an hour{of}: {prices[0][0]}, ${digits(prices[0][1])}, {steady}"

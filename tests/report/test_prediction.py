@@ -506,6 +506,11 @@ def test_with_a_rate_the_lowest_price_an_hour_comes_first() -> None:
         for begin in ("Lowest price an hour: rtx-3090, $0.5", "Cheapest that keeps")
     )
     assert lowest < cheapest
+    assert "not counted" not in lines[lowest]
+    both = lines_of(report.table_of_predictions(found, Limits(1e6, least)))
+    (line,) = (line for line in both if line.startswith("Lowest price an hour"))
+    fill = milliseconds(1e3 * 256 / least)
+    assert line.endswith(f"; the {fill} in which 256 samples come at {least:g}/s are not counted")
     (refused,) = exceeded(found, Limits(min_samples_per_s=least))
     assert f"on t4 computes {rates['t4']:.0f} samples/s" in refused
     assert exceeded(found, Limits(max_ms=1e6)) == []
