@@ -311,8 +311,10 @@ def update_lines(listed: Sequence[CostRow]) -> Iterator[str]:
     again = listed[0].cost.question if listed else None
     if again and again.asked.batch_size is None:
         size = f"{Choice.of(*listed[0]).in_all:,} {SAMPLE[listed[0].cost.data]}s"
+        bound = [o.devices for cost, o in listed if cost.host_bound and o.devices > 1]
+        few = f", too few for {max(bound)} devices (host-bound)" if bound else ""
         yield (
-            f"Every update has {size} (default); your recipe's: --global-batch-size N; each device's "
+            f"Every update has {size} (default){few}; your recipe's: --global-batch-size N; each device's "
             "fastest batch: --batch-size auto"
         )
     sizes = {Choice.of(*row).in_all for row in listed}

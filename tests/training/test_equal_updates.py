@@ -41,6 +41,17 @@ def test_without_a_batch_size_every_device_makes_the_same_update(lolat: Command,
     )
 
 
+def test_an_update_that_leaves_the_devices_host_bound_is_told_as_too_small(lolat: Command) -> None:
+    """By the answers in JSON: 32 samples on each of 8 H100s; all 256 on one are enough."""
+    ask = ("cost", "timm:resnet50", "--on", "h100,a100", "--samples", 10**6)
+    for replicas in ("1", "1,8"):
+        answers = lolat.json(*ask, "--replicas", replicas)["answers"]
+        bound = {o["devices"] for c in answers if c["host_bound"] for o in c["options"]}
+        assert bound == ({8} if "8" in replicas else set())
+        out = lolat.done(*ask, "--replicas", replicas).out
+        assert ("(default), too few for 8 devices (host-bound);" in out) == bool(bound)
+
+
 @pytest.mark.parametrize(
     ("asked", "update"),
     [
