@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import lolat
-from lolat import errors
+from lolat import errors, parameters
 from lolat.cli.main import lolat as commands
 from lolat.cli.main import run
 from lolat.io.process import Child, RequestFailed
@@ -97,6 +97,18 @@ def test_an_error_from_a_child_process_is_the_same() -> None:
     assert (type(error), error.exit_code, error.code) == (errors.AnswerIsNo, 3, "over-budget")
     assert error.data == {"enough_ms": 9.0, "path": str(ROOT)}
     assert error.worded(lambda name: f"<{name}>") == "too slow; give <max_ms> 9"
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [("precision", (*parameters.PRECISIONS, parameters.BEST)), ("launch", parameters.LAUNCHES),
+     ("sharding", parameters.SHARDINGS)],
+)  # fmt: skip
+def test_a_word_of_an_argument_is_text_in_python(argument: str, words: tuple[str, ...]) -> None:
+    for word in words:
+        error = errors.InputError(f"ask with {errors.arg(argument)} {word}, or without")
+        assert str(error) == f'ask with {argument}="{word}", or without'
+        assert errors.in_options(error.message) == f"ask with --{argument} {word}, or without"
 
 
 def test_another_exception_of_a_child_process_is_what_is_asked_for() -> None:

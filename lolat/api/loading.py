@@ -92,7 +92,7 @@ def open_here(
         )
     if as_learned and file.noise.probe is None:
         raise InputError(
-            f"{arg('as_learned')}: {name} has no probe, as a CPU learned with several threads has, so it "
+            f"{arg('as_learned')}: {name} has no probe (CPUs learned with several threads have one), so it "
             "always answers as learned; expected no such option",
             code="no-probe",
         )

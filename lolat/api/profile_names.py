@@ -63,9 +63,9 @@ def full_names(name: str, launch: str | None = None) -> list[str]:
     """The names of the profiles that `name` stands for.
 
     A file stays as it is. A profile's name, ignoring case, becomes its exact name. A GPU's name ("a100",
-    "RTX4090", "5090") becomes the names of its profiles of networks, in `launch` as in `devices`. A GPU
-    without a profile ("a100-80gb", "rtx-3080") keeps its name: `load` makes a profile from its data sheet.
-    ModelFileError for any other name.
+    "RTX4090", "5090") becomes the names of its profiles of networks, those with this `launch` if they
+    exist. A GPU without a profile ("a100-80gb", "rtx-3080") keeps its name: `load` makes a profile from its
+    data sheet. ModelFileError for any other name.
     """
     name = without_brackets(name)
     try:

@@ -56,7 +56,7 @@ def refuse_given(place: str, *names: str) -> None:
 def answer(result: Any, lines: Iterable[Part]) -> None:
     """Print the result of a command: as JSON with --json, else as `lines` and tables.
 
-    The remarks of opened profiles precede it; before an error they would hide it.
+    The remarks of opened profiles are printed first. With an error they are dropped, which they would bury.
     """
     context = click.get_current_context()
     say_remarks(context.meta)

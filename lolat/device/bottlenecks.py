@@ -19,8 +19,8 @@ def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
 
     A block stands out if it takes at least twice the median time of the other blocks. For a slow block (see
     SLOW), 1.5 times is enough; a block that is bound by launch overhead is not slow. If the blocks that
-    stand out are nearly the whole network (WHOLE), by MACs too, only the slow ones are returned. None stand
-    out if the host takes longer than the device.
+    stand out take nearly all of the time and have nearly all of the MACs (WHOLE), only the slow ones are
+    returned. None stand out if the host takes longer than the device.
     """
     if prediction.host_bound:
         return []

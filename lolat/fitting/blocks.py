@@ -187,8 +187,8 @@ def fit_changes(
     """The `changes` and `typical` of NetworkErrors, from fits that each leave out a block or network.
 
     `networks`: (networks, features) counts of the predefined networks. The changes are the `number`
-    independent directions that change the times of these networks most; all directions together have
-    squares that add up to the jackknife's variance (Efron 1982).
+    independent directions that change the times of these networks most. The squares of all directions
+    sum to the jackknife variance (Efron 1982).
     """
     names = (*formula.features, CONSTANT)
     costs = np.array(

@@ -169,7 +169,10 @@ def network_entry(residuals: np.ndarray, ops: np.ndarray, families: int) -> dict
 
 
 def _exponent(residuals: np.ndarray, x: np.ndarray) -> float:
-    """The exponent with the largest likelihood; `x`: (points,), from `logarithms`."""
+    """The maximum-likelihood exponent b of residuals whose scale is proportional to exp(-b x).
+
+    `x`: (points,), from `logarithms`.
+    """
     tried = np.linspace(0.0, STEEPEST, STEPS + 1)
     size = np.maximum(np.abs(residuals), 1e-9)
     # -log likelihood / points at the best scale: mean(log s) + log(mean(|r| / s)), log s = -b * x.

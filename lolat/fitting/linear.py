@@ -40,7 +40,7 @@ def fit_additive_costs(
         weights = point_weights(np.zeros(len(times), bool) if whole is None else whole)
         families = [FAMILY.get(t) or APART[t] for t in terms]
         *costs, constant = fit_families(design, times, [*families, "call"], weights)
-    # A kind that no point has costs as much as its family; a term without family that no point has costs 0.
+    # A kind absent from all points gets the cost of its family; an absent term without a family gets 0.
     known = counts.any(axis=0) | np.array([t in FAMILY for t in terms])
     slopes = np.where(known, costs, 0.0)
     six = fit_additive_costs(of_six, times) if with_six and terms != FEATURES else None

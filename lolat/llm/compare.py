@@ -38,14 +38,14 @@ class ComparedModels(Result):
     """Language models on devices, under the same load: concurrent requests, or requests at a rate.
 
     `answers`: a `ServingAnswer` of each device that keeps the limits, with its best row as `chosen`. If
-    there are several language models or data types, there is an answer for each of them on each device, and
-    its `name`, such as "qwen3-8b on h100-vllm" or "h100-vllm in fp8", stands for the device. `cheapest`:
-    the device with the lowest price of a million tokens, None without prices. `fastest`: the device with
-    the shortest time per output token, at the percentile asked for. For several loads these three belong to
-    the largest load that the most devices serve. `by_load`: the best row of each device under each load.
-    `words` describes every load. `left_out`: reasons why other devices have no answer, by device, the
-    nearest to the limits first. `surer`, `near`, `other_dtypes`, `price_lists`: these fields of the
-    answers, by device. `warnings`: remarks on the rows.
+    there are several language models or data types, there is an answer for each of them on each device,
+    and its `name`, such as "qwen3-8b on h100-vllm" or "h100-vllm in fp8", stands for the device.
+    `cheapest`: the device with the lowest price of a million tokens, None without prices. `fastest`: the
+    device with the shortest time per output token, at the percentile asked for. For several loads these
+    three belong to the largest load among those that the greatest number of devices serve. `by_load`: the
+    best row of each device under each load. `words` describes every load. `left_out`: reasons why other
+    devices have no answer, by device, the nearest to the limits first. `surer`, `near`, `other_dtypes`,
+    `price_lists`: these fields of the answers, by device. `warnings`: remarks on the rows.
 
     The limits, `percentile`, `sure` and `coverage` of the question are keys in JSON.
     """
@@ -236,10 +236,10 @@ def compare(
     """Ask several devices the same question about one or several language models.
 
     `devices`: the method `Model.llm` of each device, by name; `config`: see `find_decoders`; `question`:
-    the arguments of the method; `dtype` may be several, with commas. `left_out`: reasons why other devices
-    are not asked. `on_progress`: see `ask_each`. The answers are compared under the largest load that the
-    most devices serve. AnswerIsNo if no device holds the language model within the limits; InputError if no
-    device can answer.
+    the arguments of the method; `dtype` may be several, with commas. `left_out`: reasons why other
+    devices are not asked. `on_progress`: see `ask_each`. The answers are compared under the largest load
+    among those that the greatest number of devices serve. AnswerIsNo if no device holds the language
+    model within the limits; InputError if no device can answer.
     """
     check_names(ServingQuestion, question)
     given = question.get("dtype", "")

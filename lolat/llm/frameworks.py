@@ -53,18 +53,19 @@ class BatchLimits(NamedTuple):
 class Framework(msgspec.Struct, frozen=True):
     """A framework's defaults.
 
-    `option`: the server's option that limits the sequences of a step. `polls`: the option for the number of
-    steps after which the scheduler looks for new requests (1 by default); "" without such an option.
+    `option`: the server's option that limits the sequences of a step. `polls`: the option for the number
+    of steps after which the scheduler looks for new requests (1 by default); "" without such an option.
     `limits`: by memory, the largest cards first; `fp8_limits`: cards without FP8 have the last of these.
-    `overheads`: assumed for a GPU without served rows. `memory_share`: the fraction of a GPU's memory that
-    the server uses. `cache_share`: the fraction for caches of the memory that weights leave. `own_gib`,
-    `token_gib`: GiB that the server reserves for itself, and for each token of a step. `fp8_cache`: True if
-    quantized weights have an FP8 cache on any GPU; False: only on GPUs with FP4. `token_each`: True if a
-    step cannot hold more sequences than tokens. `mixes`, `reserves`: as in Rule. `rounds`, `range_ratio`:
-    requests in a benchmark for each concurrent one, and the range of their lengths (see Load), of published
-    rows that do not state them. `is_rate_checked`: True if predictions at a rate were compared with
-    measurements. `asks_for_fp8_cache`: the option that turns an FP8 cache on; without it the cache is in
-    bfloat16.
+    `overheads`: assumed for a GPU without served rows. `memory_share`: the fraction of a GPU's memory
+    that the server uses. `cache_share`: the fraction for caches of the memory that weights leave.
+    `own_gib`, `token_gib`: GiB that the server reserves for itself, and for each token of a step.
+    `fp8_cache`: True if quantized weights have an FP8 cache on any GPU; False: only on GPUs with FP4.
+    `token_each`: True if a step cannot hold more sequences than tokens. `mixes`: prompts share steps with
+    output tokens. `reserves`: a request starts only if its whole output fits in the cache. `rounds`,
+    `range_ratio`: requests in a benchmark for each concurrent one, and the range of their lengths (see
+    Load), of published rows that do not state them. `is_rate_checked`: True if predictions at a rate were
+    compared with measurements. `asks_for_fp8_cache`: the option that turns an FP8 cache on; without it
+    the cache is in bfloat16.
     """
 
     title: str

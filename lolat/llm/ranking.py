@@ -32,8 +32,7 @@ def cost_of(row: ServingConfig) -> float:
 def rank(
     row: ServingConfig, asked: ServingQuestion, is_rate_unchecked: bool = False
 ) -> tuple[Any, ...]:
-    """A sort key: the row with the cheapest tokens comes first, without prices that with the most tokens/s
-    a GPU.
+    """A sort key: the cheapest tokens come first or, without prices, the most tokens/s a GPU.
 
     Ties are decided in this order: the highest chance to keep the limits, the shortest times, a framework
     whose rates were checked, a timed load and timed operations, the highest rate that keeps the limits, the

@@ -341,7 +341,8 @@ def _refuse_capped(row: ServedRow, most: float) -> None:
     if (peak := math.ceil(at_once + AT_ONCE_DEVIATIONS * math.sqrt(at_once))) > most:
         raise InputError(
             f"its requests came at a rate, {at_once:.0f} at once on average and up to {peak:.0f} at times, "
-            f"but {most:g} at most; expected one of --request-rate and --max-concurrency, or a higher one",
+            f"so that --max-concurrency {most:g} held some back; expected one of --request-rate and "
+            "--max-concurrency, or a higher --max-concurrency",
             code="request-rate",
         )  # fmt: skip
 

@@ -198,8 +198,9 @@ def best_options(cost: Cost) -> Iterator[Sentence]:
 
 
 def bests_among(costs: Costs, listed: Sequence[CostRow]) -> Iterator[Sentence]:
-    """Sentences on the cheapest and the fastest choice within the limits, each with choices that may be as
-    good and the best sure choice; and on updates of different size.
+    """Sentences on the cheapest and the fastest choice within the limits, and on updates of different size.
+
+    Each choice has clauses on choices that may be as good, and on the best sure choice.
     """
     if row := most_row(listed):
         yield most_sentence(row, more_data(costs))

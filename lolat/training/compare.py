@@ -1,4 +1,4 @@
-"""Compares devices, their numbers, precisions and batch sizes for one training."""
+"""Compares devices, numbers of devices, precisions and batch sizes for one training."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ class Form:
     def asked(self, name: str) -> str:
         """The text of a field for the question, like `text`.
 
-        Without any batch size the global batch size is set, so that all numbers of devices run the same
-        training.
+        Without any batch size the global batch size gets its default, so that all numbers of devices run
+        the same training.
         """
         names = "batch_size", "global_batch_size", "accumulate"
         if self.view == "training" and name == names[1] and not any(map(self.text, names)):

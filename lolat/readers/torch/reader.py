@@ -250,7 +250,7 @@ def _batch_axis_remark(example: Any) -> Iterator[str]:
 
 
 def _as_image_remark(model: Any, size: Size, graph: Graph) -> Iterator[str]:
-    """Yield a remark if one number was read as an image's side or as steps, and no layer decides."""
+    """Yield a remark if one number was read as a side or as steps, and no layer tells which it is."""
     numbers, (kind, layer), (shape, *_) = size.numbers, first_layer(model), graph.input_sizes
     alone = "".join(f"{n:,} features are input_size=[({n},)] in Python" for n in numbers)
     if len(numbers) == 1 and not kind and len(shape) == 3:

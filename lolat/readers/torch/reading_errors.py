@@ -1,4 +1,4 @@
-"""Words the error of a PyTorch module whose code fails while it is read: the cause and the remedy."""
+"""The error message for a PyTorch module whose code fails while it is read: the cause and the remedy."""
 
 from __future__ import annotations
 
