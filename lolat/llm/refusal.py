@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lolat.llm.answer import ServingAnswer, ServingConfig
     from lolat.llm.question import ServingQuestion
 
-MEANT_IN_SECONDS = math.log(30.0)
+MEANT_IN_SECONDS = math.log(10.0)
 """A limit in ms that is missed by more than this factor (a logarithm) may be meant in seconds."""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lolat.errors import NetworkError
 from lolat.graph.counts import Count, count
 from lolat.readers import open_network
 from lolat.readers.keras import import_keras, read_model
@@ -140,3 +141,14 @@ def test_no_weights_are_left_for_keras_to_fill() -> None:
     del network, variable
     gc.collect()
     assert gone() is None
+
+
+def test_channels_first_are_asked_back_in_keras_order() -> None:
+    """The size that the message names is one that Keras builds."""
+    with pytest.raises(NetworkError) as error:
+        open_network("keras:MobileNetV2", [3, 96, 96])
+    assert str(error.value).endswith("Keras has the channels last: input_size=(96, 96, 3)")
+    assert open_network("keras:MobileNetV2", [96, 96, 3]).graph().input_sizes == [(96, 96, 3)]
+    with pytest.raises(NetworkError) as error:
+        open_network("keras:MobileNetV2", 16)
+    assert "channels last" not in str(error.value)

@@ -78,8 +78,11 @@ def application(name: str, size: Size, weights: bool) -> Any:
             if not sides and None in model.inputs[0].shape[1:]:
                 model = make(weights=None, input_shape=(SIDE, SIDE, 3))
     except Exception as error:  # what an unfit size raises differs from network to network
+        first, *last = shape
+        remedy = f"; Keras has the channels last: {arg('input_size')} {','.join(map(str, (*last, first)))}"
         raise NetworkError(
             f"keras:{known} cannot be built at this {arg('input_size')}: {one_line(error)}"
+            f"{remedy if first in (1, 3) else ''}"
         ) from error
     return model
 
