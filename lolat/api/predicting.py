@@ -181,9 +181,10 @@ def predict_all(
             for one in sorted(each, key=sample_ms) if ranked else each:
                 p = one.named(network, question.input_size, name)
                 is_best = finds_best or question.precision == BEST
-                if is_best and p.row_name in seen:
-                    continue  # two profiles of one GPU, the faster one first
-                seen.add(p.row_name)
+                if is_best:
+                    if p.row_name in seen:
+                        continue  # two profiles of one GPU, the faster one first
+                    seen.add(p.row_name)
                 answers.append(p if listed is None else priced(p, listed))
     if not answers and not errors:
         raise no_device(lost)

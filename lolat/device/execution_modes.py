@@ -396,7 +396,7 @@ def _in_its_precision(device: D, graph: Graph) -> D:
     except InputError as error:
         other = f"{arg('precision')} fp16, or " if own == "bf16" else ""
         raise InputError(
-            f"the network is stored in {own}, but {arg('precision')} {own}: {error.data['why']}; expected "
+            f"the network is stored in {own}, but {error.data['why']}; expected "
             f"{other}the network in float32",
             code=error.code,
             of_device=True,

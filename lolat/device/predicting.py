@@ -45,7 +45,7 @@ def predict(device: Device, network: Graph | Analysis, question: Question) -> Pr
         *uncertainty.doubts, *other_framework(file, graph.framework), *of_its_source(file),
         *layout_remarks(device, graph), *float32_remarks(graph, mode), *uncertainty.of_counts,
     )  # fmt: skip
-    interval, inside = uncertainty.interval(latency, steps, coverage), uncertainty.inside_share
+    interval, inside = uncertainty.interval_ms, uncertainty.inside_share
     return Prediction(
         network=graph.name,
         batch_size=size,

@@ -356,24 +356,16 @@ def extrapolation_of(
 class Uncertainty:
     """The uncertainty of a predicted time.
 
-    `half_width`: that of the log interval; None if there is no interval. `inside_share`: the share of the
+    `interval_ms`: the interval of the time; None if there is none. `inside_share`: the share of the
     time inside the measured range; None if it is unknown. `unmeasured`, `doubts`, `of_counts`: remarks on
     the part outside this range, on the interval, and on the counts.
     """
 
-    half_width: float | None
+    interval_ms: tuple[float, float] | None
     inside_share: float | None
     unmeasured: tuple[str, ...]
     doubts: tuple[str, ...]
     of_counts: tuple[str, ...]
-
-    def interval(
-        self, latency_ms: float, steps: Steps | None, coverage: float | None
-    ) -> tuple[float, float] | None:
-        """The interval of the time in ms; `steps`: the GPU's steps if the formula has them."""
-        if steps is None or self.half_width is None:
-            return interval_around(latency_ms, self.half_width)
-        return steps.interval(self.half_width, coverage)
 
 
 def uncertainty_of(
@@ -396,8 +388,11 @@ def uncertainty_of(
     )  # fmt: skip
     if file.mode.dtype == AMP:
         half_width, doubts = with_copies(half_width, doubts, file, graph, latency)
+    interval = interval_around(latency, half_width)
+    if steps is not None and half_width is not None:
+        interval = steps.interval(half_width, coverage)
     return Uncertainty(
-        half_width=half_width,
+        interval_ms=interval,
         inside_share=inside if file.is_measured and not steps_alone else 0.0,
         unmeasured=tuple(extrapolation.remarks),
         doubts=(*doubts, *steps_alone),

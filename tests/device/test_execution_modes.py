@@ -219,7 +219,7 @@ def test_channels_last_by_the_terms_of_channels_first_are_near_the_measured_ones
 @pytest.mark.parametrize(
     ("name", "mode", "network", "words"),
     [
-        ("a100-fp32", {}, synthetic.network(), "no times of it in fp32; expected precision amp"),
+        ("a100-fp32", {}, synthetic.network(), 'no times of it in fp32; expected precision="amp"'),
         ("a100-fp32", {"precision": "amp"}, layers(), "no convolution"),
         ("epyc-2t-torch", {}, synthetic.network(), "epyc-2t-torch was measured channels first"),
     ],
@@ -472,7 +472,9 @@ def test_how_a_device_runs_networks() -> None:
 def test_a_network_in_bfloat16_on_a_gpu_without_it_is_asked_in_float16() -> None:
     """The T4 has no units for bfloat16; float16 takes as many bytes."""
     t4, graph = lolat.load("t4-fp32"), layers("bfloat16")
-    with pytest.raises(InputError, match=r"bf16 itself.*T4.*; expected .*fp16, or the network in"):
+    with pytest.raises(
+        InputError, match=r"stored in bf16, but T4 has .*; expected .*fp16.*, or the network in"
+    ):
         t4.predict(graph, 64)
     found = t4.run_as("fp16").predict(graph, 64)
     assert found.precision == "fp16"

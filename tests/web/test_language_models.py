@@ -491,7 +491,7 @@ def test_the_headline_of_a_training_is_the_cheapest_that_fits(page: Site, gpu: P
     page.get("?view=decoder&model=gpu", replicas="1,4,8", max_hours="0.001", **asked)
     assert '<p class="big">not within the limits</p>' in page.raw
     assert "nothing is within 0.001 h; " in page.answer()
-    assert re.search(r"Fastest 8 x gpu, \d", page.answer())
+    assert re.search(r"Fastest and cheapest 8 x \S*gpu\S*, \d", page.answer())
     assert 'a higher "Limit of hours"' in page.answer()
 
 
