@@ -26,10 +26,11 @@ _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: (\w+(?:[.:]\w+)*))?")
 _SIZES = re.compile("(\x01input_size\x01) (?:(\\d+) or )?(\\d+(?:,\\d+)+)")
 """The value of a marked `input_size`: a shape such as 3,224,224, or "224 or 3,224,224"."""
 _WORD = re.compile(
-    "(\x01(?:launch|precision|sharding)\x01) (eager|compiled|graph|best|fp32|tf32|amp|bf16|fp16|"
+    "(\x01(?:launch|precision|sharding)\x01) (eager|compiled|graph|best|"
     "none|zero1|zero2|fsdp|hybrid)\\b"
 )
-"""A marked argument with one of its words (`lolat.parameters`), which Python writes as `launch="graph"`."""
+"""A marked argument with one of its words, which Python writes as `launch="graph"`. Precisions stay bare,
+because a terminal shows the reasons why devices are left out too."""
 
 
 def arg(name: str) -> str:

@@ -219,7 +219,7 @@ def test_channels_last_by_the_terms_of_channels_first_are_near_the_measured_ones
 @pytest.mark.parametrize(
     ("name", "mode", "network", "words"),
     [
-        ("a100-fp32", {}, synthetic.network(), 'no times of it in fp32; expected precision="amp"'),
+        ("a100-fp32", {}, synthetic.network(), "no times of it in fp32; expected precision amp"),
         ("a100-fp32", {"precision": "amp"}, layers(), "no convolution"),
         ("epyc-2t-torch", {}, synthetic.network(), "epyc-2t-torch was measured channels first"),
     ],
