@@ -94,7 +94,7 @@ def test_benchmarks_at_a_rate_and_without_a_limit(write: Write) -> None:
         ({"mean_tpot_ms": None}, "float"),
         ({"mean_ttft_ms": float("nan")}, "above 0"), ({"mean_tpot_ms": -3}, "above 0"),
         ({"tensor_parallel": "0"}, "above 0"),
-        ({"request_rate": 4.0}, "up to 105 at times, but 50 at most"),
+        ({"request_rate": 4.0}, "up to 105 at times, so that --max-concurrency 50 held"),
         ({"model_id": ""}, "the model is not in it; expected served_model NAME$"),
         # Tokens of drafts, stages and replicas are not those of one server as it is predicted.
         ({"spec_decode_num_drafts": 900, "spec_decode_acceptance_length": 2.4}, "speculatively"),
@@ -425,7 +425,10 @@ def test_a_limit_that_no_load_at_a_rate_reaches(write: Write) -> None:
         [row] = read_served(write("r.json", text))
         assert (row.request_rate, row.concurrency) == (at_rate, 0)
     runs = [json.dumps(VLLM | {"max_concurrency": n, "request_rate": 2.0}) for n in (64, 48)]
-    with pytest.raises(InputError, match=r"r.jsonl: line 2: .* 36 at once .* 60 at times, but 48"):
+    with pytest.raises(
+        InputError,
+        match=r"r.jsonl: line 2: .* 36 at once .* 60 at times, so that --max-concurrency 48",
+    ):
         read_served(write("r.jsonl", "\n".join(runs)))
 
 
