@@ -224,9 +224,12 @@ ALIKE = 0.7
 --wait have less."""
 
 
-def similar(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """The known names that are similar to a misspelled name, the most similar first."""
-    return difflib.get_close_matches(name, list(known), most, ALIKE)
+def similar(name: str, known: Iterable[str], most: int = 3, alike: float = ALIKE) -> list[str]:
+    """The known names that are similar to a misspelled name, the most similar first.
+
+    `alike`: the smallest similarity (`difflib`).
+    """
+    return difflib.get_close_matches(name, list(known), most, alike)
 
 
 def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice, pairwise, takewhile
@@ -161,7 +160,7 @@ def unknown_command(words: Sequence[str], known: Iterable[str]) -> str:
     given, known = words[0], [*known]
     meant = COMMANDS_MEANT.get(given.casefold())
     near = [meant] if meant in known else similar(given, known)
-    near = near or difflib.get_close_matches(given, known, 1)  # of three letters two are enough
+    near = near or similar(given, known, 1, 0.6)  # of three letters two are enough
     if not near and (is_device(given) or looks_like_network(given)):
         near = [f"lolat predict {shlex.join(words)}"]
     return f"No such command {given!r}" + (f"; did you mean {' or '.join(near)}?" if near else "")
