@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -22,7 +23,7 @@ from lolat.fitting.roofline import predicted
 from lolat.fitting.times import Times
 from lolat.graph import Graph
 from lolat.graph.counts import FEATURES
-from lolat.graph.modes import Mode
+from lolat.graph.modes import PRECISION_OF, Mode
 from lolat.graph.work import work_of
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Table, is_table, read_table
@@ -195,6 +196,8 @@ def compare_networks(model: Model, asked: Comparison) -> list[Compared]:
     own = model.latencies_file.mode
     given = question.devices, own, asked.left_out, question.training
     table = read_networks(asked.path, *given, iterations=True)
+    if question.precision is not None:
+        table.assumed = None  # the caller states it
     table.say_assumed(asked.warn)
     return compare_rows(model, table, asked)
 
@@ -208,9 +211,12 @@ def compare_rows(model: Model, table: NetworkTable, asked: Comparison) -> list[C
     training = question.training
     mode = replace(model.latencies_file.mode, training=training)
     rows = [row for row in table.rows if row.mode == mode]
+    ways = {
+        other: _other_way(model, other, mode) for other in {r.mode for r in table.rows} - {mode}
+    }
     for row in table.rows:
-        if row.mode != mode:
-            table.left_out.add(_other_way(row.mode, mode), "mode")
+        if row.mode in ways:
+            table.left_out.add(ways[row.mode], "mode")
     of_training = training_of(model) if training else None
     networks: dict[Network, list[int]] = {}
     for at, known in enumerate(counts_of(rows, question.on_progress)):
@@ -237,13 +243,19 @@ def compare_rows(model: Model, table: NetworkTable, asked: Comparison) -> list[C
     return [compared[at] for at in sorted(compared)]
 
 
-def _other_way(mode: Mode, asked: Mode) -> str:
+def _other_way(model: Model, mode: Mode, asked: Mode) -> str:
     """The reason to leave out a row that was run in another execution mode than asked for."""
     if mode == replace(asked, training=True):
         return "a training step; --training (in Python training=True) compares these"
     if mode == replace(asked, training=False):
         return "no training step; leave --training (in Python training=True) out to compare it"
-    return f"run in another way ({mode}; asked for: {asked})"
+    way = f"run in another way ({mode}; asked for: {asked}"
+    if mode == replace(asked, dtype=mode.dtype):
+        name = PRECISION_OF[mode.dtype]
+        with suppress(InputError):
+            model.run_as(name)
+            return f'{way}); --precision {name} (in Python precision="{name}") compares these'
+    return f"{way})"
 
 
 def _predicted(timed: TimedNetwork | TimedOperation, found: Prediction) -> Compared:

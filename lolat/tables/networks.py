@@ -137,8 +137,7 @@ class TimedNetwork:
 class NetworkTable:
     """The rows of one device in a table of networks, and the rows left out.
 
-    `assumed`: the execution mode that the rows are assumed to have; None if the table or the caller states
-    it.
+    `assumed`: the execution mode that the rows are assumed to have; None if the table or its name says it.
     """
 
     path: str
@@ -158,11 +157,12 @@ class NetworkTable:
                 for row in self.rows[:1]:  # the remark is made once
                     row.row.table.mark_read(*(c for c in self.columns if c.startswith(prefix)))
         say_unread((row.row for row in self.rows[:1]), warn)
-        if self.rows and self.assumed is not None and not {*MODE_COLUMNS} & {*self.columns}:
-            warn(
-                f"{self.path} has neither precision nor launch: its times are taken to be of "
-                f"{self.assumed.dtype}, {self.assumed.launch}"
-            )
+        stated = {MODE_COLUMNS[name][0] for name in {*MODE_COLUMNS} & {*self.columns}}
+        if self.rows and self.assumed is not None and "dtype" not in stated:
+            lacks, taken = "no precision", self.assumed.dtype
+            if "launch" not in stated:
+                lacks, taken = "neither precision nor launch", f"{taken}, {self.assumed.launch}"
+            warn(f"{self.path} has {lacks}: its times are taken to be of {taken}")
         for dtype in (FLOAT16, BFLOAT16):
             if rows := sum(r.mode.training and r.mode.dtype == dtype for r in self.rows):
                 warn(f"{self.path}: {pure_half_words(rows, dtype)}")
@@ -206,8 +206,9 @@ def read_networks(
         if not {*columns} & {*rows.names}:
             has = shortened(", ".join(rows.names))
             raise InputError(f"{path} has no column of {what} (it has {has}); {EXPECTED_NETWORKS}")
-    usual = mode_of_name(Path(path).name, mode)
-    table.assumed = usual if mode is None and usual == Mode() else None
+    given = mode or Mode()
+    usual = mode_of_name(Path(path).name, given)
+    table.assumed = given if usual is given else None  # else the file's name says a mode
     passes = _timed_passes(rows.names)
     if passes:
         usual = replace(usual, training=training if len(passes) > 1 else passes[0])

@@ -111,7 +111,7 @@ def test_a_batch_size_that_is_not_given_is_told(
         lolat.done("evaluate", model, "--table", path),
         lolat.done("fit", model, path, "--output", tmp_path / "m.json"),
     ):
-        told = [line for line in found.err.splitlines() if "batch_size" in line]
+        told = [line for line in found.err.splitlines() if "no batch_size in" in line]
         assert len(told) == int(said is not None)
         assert all(line.startswith(f"lolat: {path} {said}") for line in told)
 

@@ -110,6 +110,16 @@ def test_a_row_with_an_optimizer_is_a_training_step(tmp_path: Path) -> None:
     assert [row.mode.training for row in read_networks(path).rows] == [True, False, False, False]
 
 
+def test_the_precision_that_compares_the_rows_of_another_is_named(tmp_path: Path) -> None:
+    """A profile without a data sheet knows no other precision, and none is named."""
+    path = table(tmp_path, "network,precision,batch_size,ms\na,fp16,1,3\nb,fp16,1,3\n")
+    for model, named in ((MODEL, False), (load("rtx-4090"), True)):
+        with pytest.raises(InputError) as caught:
+            model.evaluate_table(path)
+        assert ("--precision fp16" in str(caught.value)) == named
+    assert len(load("rtx-4090").evaluate_table(path, precision="fp16").compared) == 2
+
+
 def test_names_as_the_published_tables_have_them(
     tmp_path: Path, asked: list[tuple[str, Any]]
 ) -> None:
@@ -217,6 +227,25 @@ def test_columns_that_are_not_read(tmp_path: Path) -> None:
     assert "read: n" in said[2]
     assert "mean ," not in said[2]
     assert said[1].endswith("in 1 of 1 rows: these are taken to be of a batch of 1")
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("own.csv", "", "neither precision nor launch: its times are taken to be of amp, compiled"),
+        ("own.csv", ",launch", "no precision: its times are taken to be of amp"),
+        ("own.csv", ",precision", ""),
+        ("infer-amp-nhwc-pt240.csv", "", ""),
+    ],
+)
+def test_the_precision_of_a_profile_is_assumed_aloud(
+    tmp_path: Path, name: str, more: str, said: str
+) -> None:
+    path, told = tmp_path / name, list[str]()
+    cell = {"": "", ",launch": ",eager", ",precision": ",fp32"}[more]
+    path.write_text(f"network,batch_size,ms{more}\na,8,1{cell}\n")
+    read_networks(path, mode=Mode("amp", "compiled")).say_assumed(told.append)
+    assert told == ([f"{path} has {said}"] if said else [])
 
 
 def test_the_columns_tell_the_content() -> None:
