@@ -16,17 +16,19 @@ from lolat.errors import InputError, arg, argument_code
 from lolat.hardware.card_names import card_of, find_gpu
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import Row, say_unread, to_csv
-from lolat.tables.contents import BLOCKS, NETWORKS, Content, content_of, content_of_columns
+from lolat.tables.contents import BLOCKS, NETWORKS, RUNS, Content, content_of, content_of_columns
 from lolat.tables.copies import unique
 from lolat.tables.left_out import LeftOut
 from lolat.tables.networks import TimedNetwork
-from lolat.units import percent, plain, plural
+from lolat.units import digits, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
 
 BY_CHANCE = 0.1
 """Up to this share, rows of an independent table agree with fitted rows in four digits by chance."""
+UNIT_OFF = (100.0, 10_000.0)
+"""Times this far off, by less than 10 times from 1000, look like times in another unit."""
 PREDICTED = ("predicted_ms", "low_ms", "high_ms")
 
 
@@ -117,6 +119,7 @@ def evaluate_table(model: Model, tables: Sequence[str], question: TableQuestion)
     for one in asked:
         found = COMPARE[content](model, one)
         remarks += _other_devices_remark(model, found, one.path)
+        remarks += _other_unit_remark(found, one.path) if content != RUNS else []
         compared += found
     if content != NETWORKS:
         say_unread((row.row for row in compared if isinstance(row.row, Row)), remarks.append)
@@ -169,6 +172,20 @@ def _other_devices_remark(model: Model, compared: Sequence[Compared], table: str
     same = {own, model.name, *(name for name in found if gpu and find_gpu(name) == gpu)}
     others = [name for name in found if name not in same]
     return [f"the times are of {', '.join(others)}, the predictions of {own}"] if others else []
+
+
+def _other_unit_remark(compared: Sequence[Compared], table: str) -> list[str]:
+    """A remark on times that are about a thousand times off, as those in seconds or microseconds are."""
+    off = median(row.predicted_ms / row.latency_ms for row in compared)
+    low, high = UNIT_OFF
+    if low < max(off, 1.0 / off) < high:
+        unit, mend = ("seconds", "multiply") if off > 1.0 else ("microseconds", "divide")
+        way = f"{digits(max(off, 1.0 / off))} times {'shorter' if off > 1.0 else 'longer'}"
+        return [
+            f"{plain(table)}: the times look like {unit}: half of them are {way} than predicted, or more; "
+            f"if they are, {mend} them by 1000: expected milliseconds"
+        ]
+    return []
 
 
 def _fitted_rows_remark(

@@ -110,6 +110,18 @@ def test_a_row_with_an_optimizer_is_a_training_step(tmp_path: Path) -> None:
     assert [row.mode.training for row in read_networks(path).rows] == [True, False, False, False]
 
 
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [(1e-3, "like seconds"), (1e3, "like microseconds"), (0.02, ""), (50.0, ""), (1.0, "")],
+)
+def test_times_in_another_unit_are_told(tmp_path: Path, factor: float, said: str) -> None:
+    rows = [f"a{n},fp32,{n},{MODEL.predict(NETWORK, n).latency_ms * factor}" for n in (1, 2, 8)]
+    path = table(tmp_path, "\n".join(["network,precision,batch_size,ms", *rows]))
+    told = [w for w in MODEL.evaluate_table(path).warnings if "look like" in w]
+    assert len(told) == bool(said)
+    assert all(said in line and "1000 times" in line for line in told)
+
+
 def test_the_precision_that_compares_the_rows_of_another_is_named(tmp_path: Path) -> None:
     """A profile without a data sheet knows no other precision, and none is named."""
     path = table(tmp_path, "network,precision,batch_size,ms\na,fp16,1,3\nb,fp16,1,3\n")
