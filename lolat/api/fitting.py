@@ -34,7 +34,14 @@ from lolat.fitting.reading import (
 )
 from lolat.graph import Graph
 from lolat.graph.modes import BFLOAT16
-from lolat.hardware.card_names import card_of, form_of
+from lolat.hardware.card_names import (
+    card_of,
+    cards_meant,
+    device_name,
+    find_gpu,
+    form_and_memory,
+    form_of,
+)
 from lolat.hardware.specs import KEPT, given_sheet, listed_specs, read_specs, sheet_row
 from lolat.io.paths import AnyPath
 from lolat.io.progress import OnProgress, Warn, nobody
@@ -133,12 +140,22 @@ def _tables(asked: FitQuestion) -> DeviceFile:
             asked.warn(unused)
     elif name is not None and not asked.kinds:
         sheet = listed_specs(name)
+        _say_card(name, asked.warn)
     document = device_document(
         asked.contents, asked.stem, name, sheet, asked.on_progress, asked.warn
     )
     if facts is not None and name is not None:
         document["environment"]["sheet"] = given_sheet(sheet_row(facts, name))
     return DeviceFile(document)
+
+
+def _say_card(name: str, warn: Warn) -> None:
+    """Say which card's data sheet is used, and the names of the others, if several have this name."""
+    gpu = find_gpu(name)
+    others = [device_name(card) for card in cards_meant(name) if card != gpu]
+    if gpu and others and form_and_memory(name, gpu):
+        full = ", ".join(others)
+        warn(f"{name} is taken to be the {gpu.name}; of another card give the full name: {full}")
 
 
 def _data_sheet(asked: FitQuestion) -> DeviceFile:

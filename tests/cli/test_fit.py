@@ -415,7 +415,12 @@ def test_a_gpu_from_the_data_sheet_that_comes_along(lolat: Command, tmp_path: Pa
     [("H100", "H100 PCIe"), ("H100 SXM5", "H100 SXM"), ("V100", "V100 PCIe 16 GB")],
 )
 def test_the_data_sheet_that_is_taken_is_told(name: str, sheet: str) -> None:
-    assert fit(name=name).device == f"{name} (data sheet of {sheet})"
+    said: list[str] = []
+    assert fit(name=name, warn=said.append).device == f"{name} (data sheet of {sheet})"
+    others = {"H100": "h100-sxm", "V100": "v100-sxm-16gb, v100-sxm-32gb, v100-pcie-32gb"}.get(name)
+    wanted = f"{name} is taken to be the {sheet}; of another card give the full name: {others}"
+    assert said == ([wanted] if others else [])
+    assert fit(name="h100-sxm").device == "h100-sxm (data sheet of H100 SXM)"
 
 
 def test_a_file_of_another_kind_is_refused_before_anything_is_read(tmp_path: Path) -> None:
