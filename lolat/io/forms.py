@@ -41,6 +41,13 @@ BARE = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
 """Pattern of a network's name without its package."""
 PUBLISHED = re.compile(r"([A-Za-z][\w-]*/)?[A-Za-z]([\w-]|\.(?=\d))*", re.ASCII)
 """Pattern of a name on Hugging Face, with or without its publisher."""
+OTHER_FORMS = re.compile(
+    r"(?:hf[-_]hub:)?(timm)/([\w.-]+)"
+    r"|(torchvision)\.models\.(?:\w+\.)*(\w+)"
+    r"|(?:tf\.|tensorflow\.)?(keras)\.applications\.(?:\w+\.)*(\w+)",
+    re.ASCII,
+)
+"""Pattern of a network's package and name as Hugging Face and Python write them."""
 CONFIGS = "https://huggingface.co/NAME/raw/main/config.json"
 """The address of the configuration of a network on Hugging Face."""
 
@@ -114,9 +121,14 @@ def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
         meant = f"expected {EXPECTED}"
         if known := " or ".join(named):
             meant = f"did you mean {known}?"
+        elif other := OTHER_FORMS.fullmatch(spec):
+            meant = f"did you mean {':'.join(filter(None, other.groups()))}?"
         elif PUBLISHED.fullmatch(spec):
             # Names of timm and torchvision have no hyphens.
-            package = f"write its package in front (timm:{shown}, torchvision:{shown}); "
+            package = (
+                "if timm or torchvision has it, write its package in front "
+                f"(timm:{shown}, torchvision:{shown}); "
+            )
             package *= not {*"-/."} & {*spec}
             meant = (
                 f"{package}of a network of Hugging Face give the file of its configuration, "
