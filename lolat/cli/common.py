@@ -13,7 +13,7 @@ import click
 from click.core import augment_usage_errors
 
 from lolat.cli.main import JSON, REMARKS, say_json, say_remarks
-from lolat.cli.mistakes import check_commas, check_counts, is_device
+from lolat.cli.mistakes import check_commas, check_counts, check_dashes, is_device
 from lolat.cli.progress import Show as Show
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import say as say
@@ -256,6 +256,7 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; UsageError for an option given twice, and for spaces in a list."""
         ctx.meta[GIVEN] = [*args]
+        check_dashes(args, ctx)
         with augment_usage_errors(ctx):
             _, _, given = self.make_parser(ctx).parse_args(list(args))
         if any(map(str.isdecimal, args)) or "--on" in args or ", " in " ".join(args):

@@ -18,6 +18,7 @@ _ON = (
     "GPU (an argument, as in `lolat llm a100,h100 NETWORK` or `lolat prices h100`)",
 )
 _STEPS = ("--samples (steps x samples of an update)",)
+_TO_FILE = ("--html (a page) or --csv (its rows)",)
 _LATENCY = ("--max-ms", "--max-latency-ms")
 _NO_PRICE_LIMIT = "no limit of the price: the answer is the cheapest that keeps the other limits"
 MEANT: dict[str, tuple[str, ...]] = {
@@ -30,7 +31,8 @@ MEANT: dict[str, tuple[str, ...]] = {
     "graph": ("--launch graph",), "cuda-graph": ("--launch graph",), "cuda-graphs": ("--launch graph",),
     "on": _ON, "gpu": _ON, "device": _ON, "devices": _ON, "hardware": _ON,
     "accelerator": _ON,
-    "b": ("--batch-size",), "bs": ("--batch-size",), "o": ("--output",), "format": ("--json",),
+    "b": ("--batch-size",), "bs": ("--batch-size",), "format": ("--json",),
+    "o": ("--output", *_TO_FILE), "output": _TO_FILE,
     "image-size": ("--input-size",), "img-size": ("--input-size",), "resolution": ("--input-size",),
     "shape": ("--input-size",), "input-shape": ("--input-size",),
     "zero": ("--sharding zero1, zero2 or fsdp",), "fsdp": ("--sharding fsdp",),
@@ -51,6 +53,7 @@ MEANT: dict[str, tuple[str, ...]] = {
     "confidence": ("--coverage",), "network": ("NETWORK (an argument behind MODEL, the device)",),
     "model": ("NETWORK (an argument behind MODEL, the device)",),
     "html": ("a network's page is of `lolat report --html`, a comparison's of `lolat predict --html`",),
+    "training": ("--mode training", "training is of `lolat cost`, of times in a table `lolat evaluate`"),
     # Former names, as the changelog lists them.
     "scores": ("--accuracy",), "max-ratio": ("--max-ms",), "value": ("ask `lolat nas search --objective`",),
     "against": ("NETWORK (a further argument of `lolat predict`)",),
@@ -62,6 +65,8 @@ COMMANDS_MEANT = {
     "inference": "predict", "latency": "predict", "list": "models", "devices": "models",
 }  # fmt: skip
 """Command name in other tools -> our command."""
+DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+"""The hyphen, and the dashes and the minus sign that look like it."""
 OF_ONE_NETWORK = ("report", "explain", "budget")
 
 
@@ -190,6 +195,15 @@ def check_commas(words: Sequence[str], lists: Collection[str], context: click.Co
             how = "no spaces" if goes_on else "commas"
             raise click.UsageError(
                 f"{option} {given}: expected {how} between values: {option} {meant}", context
+            )
+
+
+def check_dashes(words: Sequence[str], context: click.Context) -> None:
+    """Raise UsageError for a word that begins with a dash, as text editors make of two hyphens."""
+    for word in words:
+        if (name := word.lstrip(DASHES)) and word[0] in DASHES[1:]:
+            raise click.UsageError(
+                f"{word} begins with a dash; expected two hyphens: --{name}", context
             )
 
 

@@ -168,6 +168,9 @@ def named(given: str) -> Decoder:
     base = next(
         (n for n in known_configs() if name == n or name.startswith((f"{n}-", f"{n}."))), ""
     )
+    if not base and looks_like_network(given):
+        why = "it looks like a network (`lolat predict`); expected a language model, such as qwen3-32b"
+        raise InputError(f"{plain(given)}: {why}", code="decoder")
     if not base:
         families = {name.partition("-")[0]: name for name in published()}
         usual = f"known by name are {', '.join(families.values())} and the like (`lolat models`)"
