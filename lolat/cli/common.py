@@ -18,7 +18,7 @@ from lolat.cli.progress import Show as Show
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import say as say
 from lolat.errors import InputError, arg, argument_code
-from lolat.io.forms import looks_like_network
+from lolat.io.forms import is_file, looks_like_network
 from lolat.io.results import plain_data
 from lolat.io.writing import check_file as check_file
 from lolat.io.writing import check_inputs_stay
@@ -385,6 +385,12 @@ def check_named(on: Sequence[str], left_out: Mapping[str, str]) -> None:
         raise InputError(f"no answer of {', '.join(lost)}: its reason is above", code="no-device")
 
 
+def device_first(networks: Sequence[str]) -> str:
+    """A question whether a name that may be a device was meant to be first; "" without such a name."""
+    order = sorted(networks, key=lambda n: looks_like_network(n) or is_file(n))
+    return f"; did you mean {' '.join(order)}?" if order != [*networks] else ""
+
+
 def model_and_networks(
     arguments: Sequence[str], on: Sequence[str], most: int | None = None
 ) -> tuple[str | None, tuple[str, ...]]:
@@ -411,8 +417,9 @@ def model_and_networks(
             click.get_current_context(),
         )
     if most is not None and len(networks) > most:
+        meant = device_first(networks)
         raise click.UsageError(
-            f"{len(networks)} networks ({', '.join(networks)}); expected [MODEL] NETWORK",
+            f"{len(networks)} networks ({', '.join(networks)}); expected [MODEL] NETWORK{meant}",
             click.get_current_context(),
         )
     if networks[1:] and (sides := [n for n in networks[1:] if n.isdecimal()]):

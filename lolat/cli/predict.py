@@ -14,7 +14,6 @@ from lolat.cli import common
 from lolat.cli.main import words_of
 from lolat.device.question import AUTO, BudgetQuestion, ExplainQuestion, LatencyQuestion
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
-from lolat.io.forms import is_file, looks_like_network
 from lolat.io.results import answers_of
 from lolat.io.writing import write_text
 from lolat.units import names_in
@@ -117,8 +116,7 @@ def predict(
         )
     model, networks = common.model_and_networks(arguments, on)
     if model is None and not on:
-        order = sorted(networks, key=lambda n: looks_like_network(n) or is_file(n))
-        meant = f"; did you mean {' '.join(order)}?" if order != [*networks] else ""
+        meant = common.device_first(networks)
         raise InputError(
             "no device is given; expected one in front of the networks, such as rtx-4090 (`lolat models` "
             f"lists them), or {arg('on')}{meant}",

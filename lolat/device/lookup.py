@@ -91,7 +91,7 @@ def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str,
     wrong = "no such file" if name.endswith(".json") else "no such device"
     wrong = "is a folder" if name and os.path.isdir(name) else wrong
     if looks_like_network(name):
-        wrong += ", it looks like a network, which comes after the device"
+        wrong += ", it looks like a network; where both are expected, the device comes first"
         return wrong, "`lolat models` lists the devices"
     stem = Path(name).name.removesuffix(".json").lower()
     # Without its mode a profile's name is that of its GPU.

@@ -102,7 +102,9 @@ def test_what_is_not_there_names_what_is(folders: tuple[Path, Path]) -> None:
     assert "is a folder" in refusal(str(local))
     put(local / "net.py")
     for network in ("keras:ResNet50", "net.onnx", str(local / "net.py")):
-        assert "looks like a network, which comes after the device" in refusal(network)
+        assert "looks like a network; where both are expected, the device comes first" in refusal(
+            network
+        )
     assert "network" not in message
     assert "did you mean desk?" in refusal("models/dsk.json")
     for number in range(11):
