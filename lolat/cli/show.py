@@ -73,6 +73,7 @@ def read(network: str, input_size: tuple[int, ...], output: Path) -> None:
     if not is_file(str(output), GRAPH_FILE):  # another ending would be read as another format
         words = f"{arg('output')} {output}: the file is JSON of LoLat; expected {output.stem}{GRAPH_FILE}"
         raise InputError(words, code="output")
+    common.check_file(output, "output")
     check_kind(output, "output", readers.read)
     graph = readers.read(network, input_size)
     counts = count(graph)

@@ -166,7 +166,7 @@ def rank(
     shown = progress or Progress()
     check_given(best=best, max_ms=max_ms)
     of_space, loaded = space_and_device(space, model)
-    check_file(output, "output", make_folder=True)
+    check_file(output, "output")
     sizes = dict.fromkeys(map(as_whole, several(batch_size)))
     if not sizes:
         raise InputError(

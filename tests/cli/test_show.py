@@ -99,7 +99,7 @@ def network(tmp_path: Path) -> str:
 def test_a_written_network_is_the_network(
     lolat: Command, model: Path, network: str, tmp_path: Path
 ) -> None:
-    output = tmp_path / "out" / "net.json"
+    output = tmp_path / "net.json"
     said = lolat.text("read", network, "--output", output)
     assert "net" in said
     assert "2 operations" in said
