@@ -214,10 +214,11 @@ def calls() -> Iterator[Call]:
         yield Call(f"show {model}")
     for words in ("models", "prices", "serve", "doctor desk.json"):
         yield Call(words)
-    yield Call("llm sheet.json config.json")
-    for words in ("", "--request-rate 3", "--draft-tokens 2 --accepted 0.7"):
-        yield Call(f"llm gpu.json config.json {words}".rstrip())
-    yield Call("llm gpu.json config.json --request-rate 3 --max-ttft-ms 22")
+    yield Call("llm sheet.json config.json --concurrency 4")
+    for words in ("--concurrency 4", "--concurrency 4 --draft-tokens 2 --accepted 0.7"):
+        yield Call(f"llm gpu.json config.json {words}")
+    for words in ("", " --max-ttft-ms 22"):
+        yield Call(f"llm gpu.json config.json --request-rate 3 --tensor-parallel 8{words}")
     decoder = "llama.json --sequence-length 512 --batch-size 4 --price-per-hour 2 --replicas 1,2"
     yield Call(f"cost gpu.json {decoder} --tokens 5e5", {"--optimizer": "lion"})
     yield Call("llm gpu.json,other_gpu.json config.json --concurrency 4 --tensor-parallel 1")

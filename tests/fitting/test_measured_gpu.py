@@ -151,11 +151,11 @@ def test_a_network_of_a_table_has_its_own_size_in_each_row(
 ) -> None:
     """In any order of the rows; a later fit tells that the file does not have these networks."""
     (path := tmp_path / "desk.json").write_text(json.dumps(document))
-    graphs = {side: lolat.read("timm:resnet50", side) for side in (96, 384)}
+    graphs = {side: lolat.read("timm:resnet18", side) for side in (96, 384)}
     rows = [
-        f"timm:resnet50,{side},{n},{latency_ms(graph, n)}"
+        f"timm:resnet18,{side},{n},{latency_ms(graph, n)}"
         for side, graph in graphs.items()
-        for n in (1, 2, 4, 8, 16, 32)
+        for n in (1, 4, 16)
     ]
     found, said = [], list[str]()
     for name, lines in (("a.csv", rows), ("b.csv", rows[::-1])):
@@ -168,6 +168,6 @@ def test_a_network_of_a_table_has_its_own_size_in_each_row(
         )
         assert not [line for line in said if "times as long" in line or "left out" in line]
     assert found[0] == pytest.approx(found[1], rel=1e-3)
-    (other := tmp_path / "c.csv").write_text("network,batch_size,latency_ms\ntimm:resnet18,4,3\n")
+    (other := tmp_path / "c.csv").write_text("network,batch_size,latency_ms\ntimm:resnet34,4,3\n")
     lolat.fit([tmp_path / "twice.json", other], warn=said.append)
     assert any("does not have the networks of earlier tables" in line for line in said)

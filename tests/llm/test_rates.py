@@ -233,8 +233,7 @@ def test_limits_that_the_times_keep_and_not_their_intervals_are_not_surely_kept(
         assert caught.value.data["refusal"].short.startswith(f"{words} on 1 GPU: ")
 
 
-@pytest.mark.parametrize("limit", [100.0, 160.0])
-@pytest.mark.parametrize("arrivals", ["poisson", "trace"])
+@pytest.mark.parametrize(("arrivals", "limit"), [("poisson", 100.0), ("trace", 160.0)])
 def test_gpus_that_surely_keep_the_limits_are_those_of_sure(
     tmp_path: Path, arrivals: str, limit: float
 ) -> None:
@@ -267,7 +266,9 @@ def test_gpus_that_surely_keep_the_limits_are_those_of_sure(
         MODEL.llm(LARGE, **ask, gpus=most, sure=90)
 
 
-FAST: dict[str, Any] = {"request_rate": 20.0, "price_per_hour": 3.0, "max_tpot_ms": 8.0}
+FAST: dict[str, Any] = {
+    "request_rate": 10.0, "price_per_hour": 3.0, "max_tpot_ms": 8.0, "tensor_parallel": (1, 2),
+}  # fmt: skip
 
 
 @cache
@@ -281,8 +282,9 @@ def asked_alone(name: str) -> dict[str, ServingConfig]:
     return alone
 
 
-@pytest.mark.parametrize("dtype", ["", "fp8", "fp8_block"])
-@pytest.mark.parametrize("name", ["qwen3-8b", "llama-3.1-8b"])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("qwen3-8b", ""), ("qwen3-8b", "fp8"), ("llama-3.1-8b", "")]
+)
 def test_what_other_data_types_need_is_told_where_it_is_cheaper(name: str, dtype: str) -> None:
     """By asking with each of them; a fixed price an hour counts GPUs."""
     answer, alone = MODEL.llm(name, **FAST, dtype=dtype), asked_alone(name)

@@ -210,7 +210,7 @@ def test_devices_beside_each_other_begin_with_the_largest_answer(vary: str, limi
     """Those of which a sample takes as long, within the intervals, are too close to call."""
     answers = {
         name: lolat.load(name).budget("timm:resnet50", limit, vary, 4, precision="amp")
-        for name in ("a100", "rtx-4090", "l4", "rtx-3090")
+        for name in ("a100", "rtx-4090", "l4")
     }
     largest, table = budgets_beside(answers)
     words = largest.words

@@ -144,7 +144,7 @@ def test_an_automatic_batch_leaves_a_tenth_of_the_memory_if_that_is_as_fast() ->
     """Two GPUs over a slow network: the larger the batch, the faster. Each batch is asked for alone."""
     model, graph = package.load("rtx-4090-amp"), package.read("timm:resnet18")
     ask: dict[str, Any] = {"replicas": 2, "link_gbps": 1}
-    found = [model.cost(graph, "auto", memory_gib=gib, **ask) for gib in (2, 3, 4, 5, 6, 7)]
+    found = [model.cost(graph, "auto", memory_gib=gib, **ask) for gib in (2, 3, 4)]
     for auto in found:
         most, room = auto.largest_batch or 0, auto.available_bytes or 0
         alone = [model.cost(graph, n, **ask) for n in range(1, most + 1)]

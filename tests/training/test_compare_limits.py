@@ -405,7 +405,7 @@ def test_the_largest_batch_keeps_the_limit(lolat: Command, net: str, more: tuple
 
 def test_a_refusal_names_rows_of_its_table_and_the_nearest_choice_of_all_launches() -> None:
     """By brute force over the answers in each launch, without limits."""
-    on = ["rtx-5090", "rtx-4090", "rtx-3090", "b200", "h100", "a100"]
+    on = ["rtx-5090", "rtx-4090", "h100", "a100"]
     about: dict[str, Any] = {"on": on, "samples": 1_281_167, "epochs": 90}
     free = package.compare("timm:resnet50", **about)
     limits: dict[str, Any] = {"max_hours": 1.0, "max_dollars": 12.0}
