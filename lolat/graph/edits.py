@@ -108,8 +108,9 @@ def _each(
 def with_fused_attention(graph: Graph, positions: Collection[int]) -> Graph | None:
     """The graph with PyTorch's fused attention for attention in single operations; None without any.
 
-    The pattern is softmax(q k' [x a number] [+ a mask]) v on tensors (batch, heads, steps, size); no other
-    operation may read the scores. A number that multiplies q becomes part of the fused attention's scale.
+    The pattern is softmax(q k' [x a number] [+ a mask]) v, or v times the transposed softmax, on tensors
+    (batch, heads, steps, size) or (batch, heads, size, steps); no other operation may read the scores. A
+    number that multiplies q becomes part of the fused attention's scale.
     """
     made = graph
     for position in sorted(positions):
@@ -149,9 +150,15 @@ class _Attention:
         first, out = self.before(tensor, "matmul"), self.softmax.outputs[0]
         while (after := self._reader(out)) is not None and after.kind == "dropout":
             matched, out = [*matched, after], after.outputs[0]
-        if first is None or after is None or after.kind != "matmul" or after.inputs[0] != out:
+        is_left = True  # the weights, in softmax(...) v
+        if after is not None and after.attributes.get("permutation") == _SWAP:
+            matched, out, is_left = [*matched, after], after.outputs[0], False
+            after = self._reader(out)
+        if first is None or after is None or after.kind != "matmul":
             return self.graph
-        return self._with([first, *matched], after, masks)
+        if after.inputs[1 - is_left] != out:
+            return self.graph
+        return self._with([first, *matched], after, after.inputs[is_left], masks)
 
     def _reader(self, tensor: int) -> Operation | None:
         """The only reader of a tensor; None if there are several, or the reader is not at `positions`."""
@@ -159,35 +166,66 @@ class _Attention:
         is_one = self.reads.count(tensor) == 1 and readers and id(readers[0]) in self.allowed
         return readers[0] if is_one else None
 
-    def _with(self, matched: list[Operation], last: Operation, masks: list[int]) -> Graph:
-        """The graph with one fused attention in place of the operations in `matched` and `last`."""
-        (query, key), value = matched[0].inputs, last.inputs[1]
+    def _with(
+        self, matched: list[Operation], last: Operation, value: int, masks: list[int]
+    ) -> Graph:
+        """The graph with one fused attention in place of the operations in `matched` and `last`.
+
+        Operands and a result of (batch, heads, size, steps) get a transpose, which a fused attention takes
+        as a view.
+        """
+        (query, key), scores = matched[0].inputs, self.shapes[self.softmax.inputs[0]]
+        size, is_left = matched[0].attributes["contracted"], value == last.inputs[1]
         if (o := self.before(query, *_BY_NUMBER)) and len(o.inputs) == 1:
             matched, query = [o, *matched], o.inputs[0]
-        scores, size = self.shapes[matched[-1].outputs[0]], self.shapes[query][-1]
         transposed, graph = self.writers.get(key), self.graph
-        swap = (0, 1, 3, 2)
-        if transposed is not None and transposed.attributes.get("permutation") == swap:
+        if transposed is not None and transposed.attributes.get("permutation") == _SWAP:
             matched = [transposed, *matched] if self.before(key, "transpose") else matched
             key = transposed.inputs[0]
         elif size == scores[-1]:  # the shape does not show whether the key is transposed
             return graph
-        shapes = [self.shapes[t] for t in (query, key, value)]
-        heads, keys = scores[:2], scores[-1]
-        same = len(scores) == 4 and all(len(s) == 4 and s[:2] == heads for s in shapes)
-        if not same or shapes[1][2:] != (keys, size) or shapes[2][2] != keys:
+        (*heads, queries, keys), result = scores, self.shapes[last.outputs[0]]
+        width = result[-1 if is_left else -2]
+        made, tensors = list[Operation](), list(graph.tensors)
+
+        def in_rows(tensor: int, rows: int, columns: int) -> int | None:
+            if self.shapes[tensor] == (*heads, rows, columns):
+                return tensor
+            if self.shapes[tensor] != (*heads, columns, rows):
+                return None
+            tensors.append(replace(tensors[tensor], shape=(*heads, rows, columns)))
+            made.append(_swap(last, f"{last.name}_operand_{len(made)}", tensor, len(tensors) - 1))
+            return len(tensors) - 1
+
+        sides = (query, queries, size), (key, keys, size), (value, keys, width)
+        operands = [t for t in (in_rows(*side) for side in sides) if t is not None]
+        if len(heads) != 2 or len(operands) < 3 or {*result[-2:]} != {queries, width}:
             return graph
-        sizes = {"heads": scores[1], "key_heads": scores[1], "queries": scores[-2], "keys": keys,
-                 "head_size": size, "value_size": shapes[2][-1]}  # fmt: skip
+        sizes = {"heads": heads[1], "key_heads": heads[1], "queries": queries, "keys": keys,
+                 "head_size": size, "value_size": width}  # fmt: skip
         gone = {id(o) for o in matched}
         ahead = [o.attributes[AHEAD] for o in (*matched, last) if AHEAD in o.attributes]
         computed_ahead = {AHEAD: tuple(map(sum, zip(*ahead, strict=True)))} if ahead else {}
-        fused = replace(last, kind="attention", inputs=(query, key, value, *masks),
+        fused = replace(last, kind="attention", inputs=(*operands, *masks),
                         attributes={**sizes, **computed_ahead})  # fmt: skip
-        kept = (fused if o is last else o for o in graph.operations if id(o) not in gone)
-        return replace(graph, operations=tuple(kept))
+        made.append(fused)
+        if not is_left:
+            made[-1] = replace(fused, outputs=(len(tensors),))
+            tensors.append(replace(tensors[last.outputs[0]], shape=(*heads, queries, width)))
+            made.append(_swap(last, f"{last.name}_result", len(tensors) - 1, last.outputs[0]))
+        kept = [o for o in graph.operations if id(o) not in gone]
+        at = next(i for i, o in enumerate(kept) if o is last)
+        kept[at : at + 1] = made
+        return replace(graph, tensors=tuple(tensors), operations=tuple(kept))
 
 
+def _swap(beside: Operation, name: str, source: int, result: int) -> Operation:
+    """A transpose of matrices, in the module of another operation."""
+    what = {"kind": "transpose", "inputs": (source,), "outputs": (result,)}
+    return replace(beside, name=name, attributes={"permutation": _SWAP}, **what)
+
+
+_SWAP = (0, 1, 3, 2)
 _BY_NUMBER = ("multiply", "divide")  # with one input they multiply or divide by a number
 
 

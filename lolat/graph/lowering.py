@@ -308,26 +308,49 @@ def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
 
     A transposition is never copied if an attention reads it or it restores the order of an attention's
     result, if it transposes the matrices of a batched product, or if only slices and transpositions read
-    it. A batched product copies slices of other transpositions; a dense layer copies a transposed image.
-    `in_half`: True if fused attention runs in half precision; its kernels then write the result in the
-    queries' memory order.
+    it. A batched product joins the axes in front of its matrices: it copies slices of other transpositions,
+    and slices of the axis behind the batch. A dense layer copies a transposed image. `in_half`: True if
+    fused attention runs in half precision; its kernels then write the result in the queries' memory order.
     """
     strided, copied, permuted, of_attention = set[int](), set[int](), set[int](), set[int]()
-    readers = graph.consumers()
+    readers, joinable = graph.consumers(), set[int]()
     for i, o in enumerate(graph.operations):
         behind = {graph.operations[r].kind for r in readers.get(o.outputs[0], ())}
+        is_swap = o.attributes.get("permutation") == (0, 1, 3, 2)
+        keeps = o.kind in _KEEPS_ORDER or (
+            o.kind in kinds.SLICES and not _cuts_behind_batch(graph, o)
+        )
+        if o.kind in _WRITES_IN_ORDER or (keeps and joinable.issuperset(o.inputs)):
+            joinable.update(o.outputs)
         if o.kind == "attention" and not (in_half and "contiguous" in o.attributes):
             of_attention.update(o.outputs)
         elif o.kind == "transpose":
             permuted.update(o.outputs)
             is_batch = len(graph.tensors[o.outputs[0]].shape) == 3
+            is_batch |= is_swap and joinable.issuperset(o.inputs)
             is_taken = behind == {"attention"} or (behind == {"matmul"} and is_batch)
             is_shown = bool(behind) and kinds.SLICES.union(["transpose"]).issuperset(behind)
-            if is_taken or is_shown or not of_attention.isdisjoint(o.inputs):
+            is_restored = not (is_swap or of_attention.isdisjoint(o.inputs))
+            if is_taken or is_shown or is_restored:
                 strided.add(i)
         elif o.kind in kinds.SLICES:
-            if behind == {"matmul"} and not permuted.isdisjoint(o.inputs):
+            if behind == {"matmul"} and (
+                not permuted.isdisjoint(o.inputs) or _cuts_behind_batch(graph, o)
+            ):
                 copied.add(i)
         elif "permutation" in o.attributes and "dense" in behind:
             copied.add(i)
     return strided, copied
+
+
+_WRITES_IN_ORDER = frozenset({"matmul", "softmax", "dense", "conv"})
+"""Kinds whose result lies in memory in the order of its axes."""
+_KEEPS_ORDER = kinds.ELEMENTWISE | kinds.VIEWS | {"dropout"}
+"""Kinds whose result lies in memory as their inputs do."""
+
+
+def _cuts_behind_batch(graph: Graph, operation: Operation) -> bool:
+    """True for a slice of the axis behind the batch, with more axes in front of its matrices."""
+    source, part = (graph.tensors[t].shape for t in (operation.inputs[0], operation.outputs[0]))
+    rest = source[2:]
+    return len(part) > 3 and part[len(part) - len(rest) :] == rest

@@ -26,6 +26,8 @@ class _Attention(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         batch, steps, size = x.shape
+        if self.form in ("columns", "einsum of columns"):
+            return self._of_columns(*self.qkv(x).reshape(batch, 3, 4, size // 4, steps).unbind(1))
         parts = self.qkv(x).reshape(batch, steps, 3, 4, size // 4).permute(2, 0, 3, 1, 4)
         q, k, v = parts[0], parts[1], parts[2]
         if self.form == "flat":
@@ -48,8 +50,19 @@ class _Attention(torch.nn.Module):
         weights = self.drop(scores.softmax(-1))
         return (weights @ v, weights) if self.form == "shown" else weights @ v
 
+    def _of_columns(self, q: Any, k: Any, v: Any) -> Any:
+        """Attention of (batch, heads, size, steps), as networks of images have it."""
+        if self.is_fused:
+            return scaled_dot_product_attention(q.mT, k.mT, v.mT).mT
+        if self.form == "columns":
+            return v @ self.drop((q.mT @ k * 0.25).softmax(-1)).mT
+        scores = torch.einsum("bhdi,bhdj->bhij", q * 0.25, k)
+        return torch.einsum("bhij,bhdj->bhid", scores.softmax(-1), v).mT
 
-@pytest.mark.parametrize("form", ["plain", "query", "einsum", "bias", "boolean"])
+
+@pytest.mark.parametrize(
+    "form", ["plain", "query", "einsum", "bias", "boolean", "columns", "einsum of columns"]
+)
 def test_fused_attention_is_that_of_the_same_network_written_with_it(form: str) -> None:
     by_hand, fused = (read((_Attention(form, f), torch.zeros(1, 49, 64))) for f in (False, True))
     changed = with_fused_attention(by_hand, range(len(by_hand.operations)))

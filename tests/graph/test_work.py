@@ -412,11 +412,14 @@ def test_no_compiled_step_reaches_over_a_product() -> None:
 
 
 @pytest.mark.parametrize("launch", ["eager", "compiled"])
-@pytest.mark.parametrize("how", ["fused", "products", "batched", "added"])
+@pytest.mark.parametrize(
+    "how", ["fused", "products", "batched", "added", "columns", "heads first", "swapped back"]
+)
 def test_transpositions_are_copied_where_pytorch_copies_them(how: str, launch: Launch) -> None:
     """The clones of PyTorch's own run, each read and written once; a compiler makes no more of them.
 
-    "batched" has one head: a product takes the matrices of a batch as they are.
+    "batched" has one head: a product takes the matrices of a batch as they are. "columns" has the steps
+    last, as an image has: the transposed weights are not copied, and slices behind the batch are.
     """
     torch = pytest.importorskip("torch")
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -445,6 +448,20 @@ def test_transpositions_are_copied_where_pytorch_copies_them(how: str, launch: L
             if how == "batched":
                 q, k, v = self.qkv(x).chunk(3, -1)
                 return self.out((q @ k.transpose(1, 2)).softmax(-1) @ v)
+            if how == "columns":
+                q, k, v = self.qkv(x).reshape(b, 3, 4, n, 16).unbind(1)
+                return self.out(
+                    (v.transpose(-2, -1) @ (q @ k.transpose(-2, -1)).softmax(-1).mT).reshape(
+                        b, n, width
+                    )
+                )
+            if how == "heads first":
+                q, k, v = self.qkv(x).reshape(b, 4, 3, n, 16).unbind(2)
+                return self.out(((q @ k.transpose(-2, -1)).softmax(-1) @ v).reshape(b, n, width))
+            if how == "swapped back":
+                q, k, v = self.qkv(x).reshape(b, 3, 4, n, 16).unbind(1)
+                y = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+                return self.out(y.transpose(-2, -1).reshape(b, n, width))
             q, k, v = self.qkv(x).reshape(b, n, 3, 4, 16).permute(2, 0, 3, 1, 4).unbind(0)
             if how in ("fused", "added"):
                 y = torch.nn.functional.scaled_dot_product_attention(q, k, v, self.mask)
