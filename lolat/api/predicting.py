@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count, repeat
+from math import ceil, inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -314,7 +315,7 @@ def _larger(prediction: Prediction, limits: Limits) -> Prediction | None:
 
 
 def _remedy(prediction: Prediction, limits: Limits) -> str:
-    """The remedy for a missed rate: the device's fastest precision, and a larger batch that keeps it."""
+    """The remedy for a missed rate: the fastest precision; a larger batch or more devices that keep it."""
 
     def rate(p: Prediction) -> str:
         return digits(1e3 * p.batch_size / end_ms(p, limits.sure))
@@ -328,20 +329,36 @@ def _remedy(prediction: Prediction, limits: Limits) -> str:
     if larger:
         of = f" in {larger.precision}" if larger.precision != prediction.precision else ""
         words += f"; with {arg('batch_size')} {larger.batch_size}{of} it computes {rate(larger)}"
+    fastest = better or prediction
+    ms, rate_asked = end_ms(fastest, limits.sure), limits.min_samples_per_s
+    if (
+        rate_asked
+        and larger is None
+        and limits.kept(fastest) == "no"
+        and ms <= (limits.max_ms or inf)
+    ):
+        number = ceil(rate_asked * ms / (1e3 * fastest.batch_size))
+        words += (
+            f"; {number} such devices compute as many{f' in {better.precision}' if better else ''}"
+        )
     return words
 
 
 def kept_by_none(
     predictions: Sequence[Prediction], limits: Limits, by_size: bool = True
 ) -> Sequence[Prediction]:
-    """The predictions of networks for which no device keeps the limits.
+    """The predictions of networks for which no device keeps the limits, the nearest to them first.
 
     `by_size`: each batch size is judged alone. InputError if a sure one has no interval.
     """
     groups: dict[tuple[str, int], list[Prediction]] = {}
     for p in predictions:
         groups.setdefault((p.query.network, p.batch_size if by_size else 0), []).append(p)
-    return [p for its in groups.values() if not any(map(limits.are_kept, its)) for p in its]
+    found = [p for its in groups.values() if not any(map(limits.are_kept, its)) for p in its]
+    return sorted(
+        found,
+        key=lambda p: (p.fits is False, end_ms(p, limits.sure) / limits.longest_ms(p.batch_size)),
+    )
 
 
 def exceeded(predictions: Collection[Prediction], limits: Limits = NO_LIMITS) -> list[str]:

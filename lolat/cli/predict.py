@@ -141,7 +141,7 @@ def predict(
         _write(predictions, csv, html, limits)
     beyond = kept_by_none(answers, limits, AUTO not in asked["batch_size"]) if limits else answers
     if lines := exceeded(beyond, limits):
-        several = f"{len(lines)} of {len(answers)} answers are beyond the limit; the first: "
+        several = f"{len(lines)} of {len(answers)} answers are beyond the limit; the nearest: "
         no = AnswerIsNo(several * (len(lines) > 1) + lines[0])
         if not predictions.errors:
             raise no

@@ -100,6 +100,7 @@ class Counterfactual:
 
     `kind`, `change`: the Change's kind and description. `of_block`: the saving as a share of the explained
     block's time; None without an explained block, or if the host takes longer than the device.
+    `becomes_host_bound`: True if the host takes longer than the device only after the change.
     """
 
     kind: str
@@ -110,6 +111,7 @@ class Counterfactual:
     of_block: float | None
     of_network: float
     in_domain: bool | None
+    becomes_host_bound: bool
 
 
 @dataclass(frozen=True, repr=False)
@@ -298,7 +300,7 @@ def _worthwhile(
             worthwhile.append(
                 Counterfactual(
                     kind, words, new.latency_ms, new.interval_ms, saves, of_block,
-                    saves / now.latency_ms, new.in_domain,
+                    saves / now.latency_ms, new.in_domain, bool(new.host_bound) and not now.host_bound,
                 )
             )  # fmt: skip
     return tuple(sorted(worthwhile, key=lambda c: -c.saves_ms))

@@ -206,8 +206,13 @@ def change_table(
     changes: Sequence[Counterfactual], starred: Sequence[Counterfactual]
 ) -> ReportTable:
     """A row for each change, with the changed network's time; `starred` changes have a star."""
+
+    def words(change: Counterfactual) -> str:
+        bound = ", then host-bound" if change.becomes_host_bound else ""
+        return f"{change.change}{bound}{' *' if change in starred else ''}"
+
     columns = [
-        Column("change", lambda c: c.change + (" *" if c in starred else ""), is_text=True),
+        Column("change", words, is_text=True),
         Column("saves", lambda c: c.saves_ms, milliseconds),
         Column("of block", lambda c: c.of_block, percent),
         Column("of network", lambda c: c.of_network, percent),

@@ -18,7 +18,7 @@ from lolat.graph.analysis import analyze
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
-from lolat.graph.width import NOTE
+from lolat.graph.width import NOTE, widths
 from lolat.io import paths as places
 from tests import synthetic
 
@@ -290,3 +290,15 @@ def test_a_network_run_in_another_way_takes_what_the_device_of_that_way_says(
     assert ("--precision fp16" if kind == "precision" else f"(as {other})") in found.change
     again = lolat.load(other).run_as(*mode).explain("timm:resnet50", 64)
     assert of(again, kind) == []  # it is run so
+
+
+def test_a_change_after_which_the_host_decides_is_told() -> None:
+    """The changed network, asked alone: at half the width the GPU is faster than its launches."""
+    device, graph = lolat.load("rtx-4090-amp"), lolat.read("timm:resnet50")
+    told = set()
+    for batch_size in (32, 128):
+        now, half = (device.predict(g, batch_size) for g in (graph, widths(graph).at(0.5)))
+        (found,) = (c for c in device.explain(graph, batch_size).counterfactuals if c.kind == "width")
+        assert found.becomes_host_bound == (bool(half.host_bound) and not now.host_bound)
+        told.add(found.becomes_host_bound)
+    assert told == {False, True}

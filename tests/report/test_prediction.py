@@ -392,6 +392,7 @@ def test_a_limit_that_one_device_keeps_is_missed_by_none() -> None:
     assert kept_by_none([b], Limits(10.0)) == [b]
     assert kept_by_none([a, b], Limits(9.0, sure=True)) == [a, b]
     assert kept_by_none([a, b, large], Limits(10.0)) == [large]
+    assert kept_by_none([b, a], Limits(1.0)) == [a, b]  # the nearest first
     assert kept_by_none([a, b, large], Limits(10.0), by_size=False) == []
 
 
@@ -529,6 +530,10 @@ def test_a_missed_limit_names_what_keeps_it() -> None:
     (line,) = exceeded([found], Limits(min_samples_per_s=900 / by_word[word]))
     assert f"; in {word} it computes {1e3 / by_word[word]:.0f} (" in line
     assert "batch_size" not in worded(line).partition(" it computes")[2]  # none computes as many
+    (line,) = exceeded([found], Limits(min_samples_per_s=2500 / by_word[word]))
+    assert line.endswith(f"; 3 such devices compute as many in {word}")
+    (line,) = exceeded([found], Limits(0.9 * by_word[word], 2500 / by_word[word]))
+    assert "devices" not in line  # none of them keeps the time
     with pytest.raises(AnswerIsNo, match=f"in {word} it takes {best} .precision=.best"):
         t4.budget(net, 0.5 * by_word["fp32"], "batch", input_size=512)
     with pytest.raises(AnswerIsNo) as no:
