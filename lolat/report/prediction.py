@@ -254,7 +254,10 @@ def table_of_predictions(
         yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"
     yield from best_lines(predictions, limits)
     if any(p.query.fastest_of for p in predictions):
-        yield "Each device in its fastest precision: one for all is --precision NAME"
+        yield (
+            "Each device in its fastest precision (alone: --precision best); "
+            "one for all is --precision NAME"
+        )
     yield from _rented(predictions if is_priced else [])
     noted = [*_noted(predictions)]
     able = [p for p in predictions if not limits or limits.kept(p) in ("yes", "likely")]

@@ -298,7 +298,9 @@ def test_a_change_after_which_the_host_decides_is_told() -> None:
     told = set()
     for batch_size in (32, 128):
         now, half = (device.predict(g, batch_size) for g in (graph, widths(graph).at(0.5)))
-        (found,) = (c for c in device.explain(graph, batch_size).counterfactuals if c.kind == "width")
+        (found,) = (
+            c for c in device.explain(graph, batch_size).counterfactuals if c.kind == "width"
+        )
         assert found.becomes_host_bound == (bool(half.host_bound) and not now.host_bound)
         told.add(found.becomes_host_bound)
     assert told == {False, True}

@@ -160,6 +160,22 @@ def test_channels_behind_a_rearrangement_are_not_taken_for_the_inputs() -> None:
         lolat.read(wrong, 32)
 
 
+def test_more_tokens_than_positions_are_told_with_the_option_of_tokens() -> None:
+    class Text(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Embedding(100, 8)
+            self.positions = nn.Parameter(torch.zeros(1, 16, 8))
+
+        def forward(self, x: Any) -> Any:
+            return self.words(x) + self.positions[:, : x.shape[1]]
+
+    assert len(lolat.read(Text(), 16).operations) > 1
+    with pytest.raises(NetworkError) as caught:
+        lolat.read(Text(), 32)
+    assert str(caught.value).endswith("or try another sequence_length")
+
+
 def test_an_error_of_a_networks_code_is_answered_by_its_kind() -> None:
     """A side that PyTorch itself runs is named, channels that it runs, and no input where none mends it."""
     made = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(4 * 36, 5))

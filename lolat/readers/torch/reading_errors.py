@@ -185,9 +185,9 @@ def _returned_inputs_remedy(model: Any, why: str, tensors: Sequence[Any]) -> str
 
 def _size_remedy(model: Any, why: str, numbers: Sequence[int], fits: str) -> str:
     """The remedy of `reading_error` for an input of the wrong size."""
-    size = arg("input_size")
-    remedy = f"try {size} {fits}" if fits else f"try another {size}"
-    if len(numbers) != 3 and not fits and not PRODUCT.search(why):
+    size, is_text = arg("input_size"), len(numbers) == 1 and first_layer(model)[0] == "Embedding"
+    remedy = f"try {size} {fits}" if fits else f"try another {arg(LENGTH) if is_text else size}"
+    if len(numbers) != 3 and not (fits or is_text or PRODUCT.search(why)):
         remedy += ", of several inputs a list, or a pair of the module and its inputs"
     if len(numbers) == 1 and first_layer(model)[0] in ("Linear", ""):  # of patches, it may be
         remedy += f" (an image of 3 channels is {size} 3,{numbers[0]},{numbers[0]})"
