@@ -344,6 +344,18 @@ def _remedy(prediction: Prediction, limits: Limits) -> str:
     return words
 
 
+def _other_limit(prediction: Prediction, limits: Limits) -> str:
+    """The missed limit besides the one that asks for the shorter time; "" if there is no other."""
+    ms, most, least = end_ms(prediction, limits.sure), limits.max_ms, limits.min_samples_per_s
+    rate = 1e3 * prediction.batch_size / ms
+    if most is None or least is None or ms <= most or rate >= least:
+        return ""
+    if limits.longest_ms(prediction.batch_size) == most:
+        few = f"{digits(rate)} samples/s, fewer than the {least:g} of {arg('min_samples_per_s')}"
+        return f" and, with {few}"
+    return f" and, with {milliseconds(ms)}, longer than the {most:g} ms of {arg('max_ms')}"
+
+
 def kept_by_none(
     predictions: Sequence[Prediction], limits: Limits, by_size: bool = True
 ) -> Sequence[Prediction]:
@@ -383,7 +395,7 @@ def exceeded(predictions: Collection[Prediction], limits: Limits = NO_LIMITS) ->
                 lines.append(
                     f"{prediction.title}{on} {'may compute' if sure else 'computes'} {least} samples/s"
                     f"{end}, fewer than the {limits.min_samples_per_s:g} of {arg('min_samples_per_s')}"
-                    f"{'' if lines else _remedy(prediction, limits)}"
+                    f"{_other_limit(prediction, limits)}{'' if lines else _remedy(prediction, limits)}"
                 )
                 continue
             over = f"{percent(ratio - 1.0)} more than" if ratio < 2.0 else f"{digits(ratio)} times"
@@ -394,6 +406,7 @@ def exceeded(predictions: Collection[Prediction], limits: Limits = NO_LIMITS) ->
                 remedy = remedy_words(better, f"it takes {milliseconds(end_ms(better, sure))}")
             lines.append(
                 f"{prediction.title}{on} {'may take' if sure else 'takes'} {milliseconds(most_ms)}{end}, "
-                f"{over} the {longest:g} ms of {arg('max_ms')}{time}; {remedy}"
+                f"{over} the {longest:g} ms of {arg('max_ms')}{time}{_other_limit(prediction, limits)}; "
+                f"{remedy}"
             )
     return lines

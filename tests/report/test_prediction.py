@@ -541,6 +541,13 @@ def test_a_missed_limit_names_what_keeps_it() -> None:
     assert "precision" not in str(no.value)
 
     own = load("rtx-4090").run_as("bf16")
+    ms = own.predict(net, 64).latency_ms
+    for most in (0.999 * ms, 0.4 * ms):  # of the rate half the time is left
+        (line,) = exceeded([own.predict(net, 64)], Limits(most, 2 * 64e3 / ms))
+        assert f"than the {128e3 / ms:g} of min_samples_per_s" in worded(line)
+        assert f"the {most:g} ms of max_ms" in worded(line)
+        (line,) = exceeded([own.predict(net, 64)], Limits(most, 1.0))
+        assert "samples/s" not in line
     rates = {n: own.predict(net, n).samples_per_s or 0.0 for n in (1, 2, 4, 8)}
     assert rates[1] < rates[2] < 0.99 * rates[4]
     least = (rates[2] + rates[4]) / 2
