@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lolat.device.execution_modes import TIED, in_precisions
+from lolat.device.execution_modes import HALVES, TIED, in_precisions
 from lolat.device.predicting import predict
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import Question
@@ -161,14 +161,19 @@ def remedy_words(better: Prediction, words: str) -> str:
 def in_each_precision(device: D, network: Graph | Analysis, ask: Callable[[D], A]) -> list[A]:
     """The answers of a device as measured and in each of its precisions, with the layout asked for.
 
-    A network in half precision has one answer, in its own precision. InputError if no precision is
-    possible.
+    A network in half precision has one answer, in its own precision; a network with Fourier transforms,
+    distances or linear algebra has none in half precision, for which PyTorch has no kernels. InputError if
+    no precision is possible.
     """
-    if run_dtype(analyze(network).graph) in (FLOAT16, BFLOAT16):
+    graph = analyze(network).graph
+    if run_dtype(graph) in (FLOAT16, BFLOAT16):
         return [ask(device)]
+    lacks_half = any("hides" in o.attributes for o in graph.operations)
     answers: list[A] = []
     refused: InputError | None = None
-    for one in in_precisions(device, PRECISIONS[1:]):  # all but float32
+    for one in in_precisions(
+        device, [p for p in PRECISIONS[1:] if not (lacks_half and p in HALVES)]
+    ):
         try:
             answers.append(ask(one))
         except InputError as error:

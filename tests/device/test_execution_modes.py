@@ -190,6 +190,32 @@ def test_the_best_precision_is_as_fast_by_its_name(name: str, launch: str) -> No
     assert best.interval_ms == named.interval_ms
 
 
+def test_the_best_precision_is_one_that_pytorch_has_kernels_for() -> None:
+    """PyTorch has no Fourier transform in bfloat16, nor a distance: not even on the CPU."""
+    torch = pytest.importorskip("torch")
+
+    class Spectrum(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self, with_spectrum: bool) -> None:
+            super().__init__()
+            self.inner, self.with_spectrum = torch.nn.Linear(1024, 1024), with_spectrum
+
+        def forward(self, x: Any) -> Any:
+            return torch.fft.rfft(self.inner(x)).abs() if self.with_spectrum else self.inner(x)
+
+    half = torch.zeros(2, 8, dtype=torch.bfloat16)
+    for function in (torch.fft.rfft, lambda x: torch.cdist(x, x)):
+        with pytest.raises(RuntimeError):
+            function(half)
+    found = {
+        spectrum: lolat.load("rtx-4090").predict(
+            lolat.read(Spectrum(spectrum), (256, 1024)), 64, precision="best"
+        )
+        for spectrum in (False, True)
+    }
+    assert found[False].precision in ("bf16", "fp16")
+    assert found[True].precision in ("amp", "tf32", "fp32")
+
+
 @needs_timm
 @pytest.mark.parametrize(("name", "within"), [("rtx-3090-amp", 0.05), ("h100-fp16", 0.25)])
 def test_channels_last_by_the_terms_of_channels_first_are_near_the_measured_ones(
