@@ -256,7 +256,8 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; UsageError for an option given twice, and for spaces in a list."""
         ctx.meta[GIVEN] = [*args]
-        check_dashes(args, ctx)
+        if not "".join(args).isascii():
+            check_dashes(args, ctx)
         with augment_usage_errors(ctx):
             _, _, given = self.make_parser(ctx).parse_args(list(args))
         if any(map(str.isdecimal, args)) or "--on" in args or ", " in " ".join(args):

@@ -317,9 +317,13 @@ def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
     for i, o in enumerate(graph.operations):
         behind = {graph.operations[r].kind for r in readers.get(o.outputs[0], ())}
         is_swap = o.attributes.get("permutation") == (0, 1, 3, 2)
-        keeps = o.kind in _KEEPS_ORDER or (
-            o.kind in kinds.SLICES and not _cuts_behind_batch(graph, o)
-        )
+        keeps, is_cut_in_front = o.kind in _KEEPS_ORDER, False
+        if (
+            o.kind in kinds.SLICES
+        ):  # of the axis behind the batch, with more axes in front of its matrices
+            whole, part = graph.tensors[o.inputs[0]].shape, graph.tensors[o.outputs[0]].shape
+            is_cut_in_front = len(part) > 3 and part[2 - len(whole) :] == whole[2:]
+            keeps = not is_cut_in_front
         if o.kind in _WRITES_IN_ORDER or (keeps and joinable.issuperset(o.inputs)):
             joinable.update(o.outputs)
         if o.kind == "attention" and not (in_half and "contiguous" in o.attributes):
@@ -334,9 +338,7 @@ def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
             if is_taken or is_shown or is_restored:
                 strided.add(i)
         elif o.kind in kinds.SLICES:
-            if behind == {"matmul"} and (
-                not permuted.isdisjoint(o.inputs) or _cuts_behind_batch(graph, o)
-            ):
+            if behind == {"matmul"} and (is_cut_in_front or not permuted.isdisjoint(o.inputs)):
                 copied.add(i)
         elif "permutation" in o.attributes and "dense" in behind:
             copied.add(i)
@@ -347,10 +349,3 @@ _WRITES_IN_ORDER = frozenset({"matmul", "softmax", "dense", "conv"})
 """Kinds whose result lies in memory in the order of its axes."""
 _KEEPS_ORDER = kinds.ELEMENTWISE | kinds.VIEWS | {"dropout"}
 """Kinds whose result lies in memory as their inputs do."""
-
-
-def _cuts_behind_batch(graph: Graph, operation: Operation) -> bool:
-    """True for a slice of the axis behind the batch, with more axes in front of its matrices."""
-    source, part = (graph.tensors[t].shape for t in (operation.inputs[0], operation.outputs[0]))
-    rest = source[2:]
-    return len(part) > 3 and part[len(part) - len(rest) :] == rest

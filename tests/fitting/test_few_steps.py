@@ -128,7 +128,11 @@ def test_rows_that_the_host_bounds_come_out_as_they_were_timed(
     """Times of small batches tell the host's time, 1.6 times the file's, others the device's, 1.3 times; n
     rows each move it by n / (n + 1) of the logarithm, and the fit claims the error that they then have.
     """
-    bundled, lines, true = lolat.load("rtx-4090-amp"), ["network,batch_size,latency_ms"], {}
+    bundled, lines, true = (
+        lolat.load("rtx-4090-amp"),
+        ["network,batch_size,latency_ms,precision"],
+        {},
+    )
     for number, (width, tokens) in enumerate(sizes(by_host + by_device, 3)):
         network = tmp_path / f"{chr(97 + number)}.json"
         batch_size, factor = (1, 1.6) if number < by_host else (512, 1.3)
@@ -137,7 +141,7 @@ def test_rows_that_the_host_bounds_come_out_as_they_were_timed(
         was = bundled.predict(str(network), batch_size)
         assert was.host_bound == (number < by_host)
         true[str(network)] = batch_size, was.latency_ms, factor
-        lines.append(f"{network},{batch_size},{factor * was.latency_ms}")
+        lines.append(f"{network},{batch_size},{factor * was.latency_ms},amp")
     (path := tmp_path / "own.csv").write_text("\n".join(lines))
     said: list[str] = []
     fitted = lolat.fit(["rtx-4090-amp", path], warn=said.append)
