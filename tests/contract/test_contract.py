@@ -191,9 +191,12 @@ def test_a_key_that_no_schema_has_is_found() -> None:
 
 
 def test_a_question_calls_few_functions(model: Model, capsys: pytest.CaptureFixture[str]) -> None:
+    """Counted the second time: what is cached in a process is called once, perhaps by another test."""
+    calls.count(["predict", "desk.json", "net.json"])
+    capsys.readouterr()
     functions, files, depth = calls.count(["predict", "desk.json", "net.json"])
     assert capsys.readouterr().out.startswith("net · batch 1")
-    assert functions <= 200
+    assert functions <= 195
     assert files <= 41
     assert depth <= 15
 
