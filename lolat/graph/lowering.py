@@ -317,10 +317,9 @@ def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
     for i, o in enumerate(graph.operations):
         behind = {graph.operations[r].kind for r in readers.get(o.outputs[0], ())}
         is_swap = o.attributes.get("permutation") == (0, 1, 3, 2)
-        keeps, is_cut_in_front = o.kind in _KEEPS_ORDER, False
-        if (
-            o.kind in kinds.SLICES
-        ):  # of the axis behind the batch, with more axes in front of its matrices
+        keeps = o.kind in _KEEPS_ORDER and "permutation" not in o.attributes
+        is_cut_in_front = False  # at the axis behind the batch, which is not one of the matrices
+        if o.kind in kinds.SLICES:
             whole, part = graph.tensors[o.inputs[0]].shape, graph.tensors[o.outputs[0]].shape
             is_cut_in_front = len(part) > 3 and part[2 - len(whole) :] == whole[2:]
             keeps = not is_cut_in_front
@@ -347,5 +346,5 @@ def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
 
 _WRITES_IN_ORDER = frozenset({"matmul", "softmax", "dense", "conv"})
 """Kinds whose result lies in memory in the order of its axes."""
-_KEEPS_ORDER = kinds.ELEMENTWISE | kinds.VIEWS | {"dropout"}
+_KEEPS_ORDER = kinds.ELEMENTWISE | kinds.VIEWS
 """Kinds whose result lies in memory as their inputs do."""
