@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from lolat.errors import NetworkError, arg
 from lolat.graph import Graph, Operation
-from lolat.graph.kinds import AHEAD, KERNELS
+from lolat.graph.kinds import AHEAD, KERNELS, SWAP
 from lolat.units import shortened
 
 
@@ -151,7 +151,7 @@ class _Attention:
         while (after := self._reader(out)) is not None and after.kind == "dropout":
             matched, out = [*matched, after], after.outputs[0]
         is_left = True  # the weights, in softmax(...) v
-        if after is not None and after.attributes.get("permutation") == _SWAP:
+        if after is not None and after.attributes.get("permutation") == SWAP:
             matched, out, is_left = [*matched, after], after.outputs[0], False
             after = self._reader(out)
         if first is None or after is None or after.kind != "matmul":
@@ -179,7 +179,7 @@ class _Attention:
         if (o := self.before(query, *_BY_NUMBER)) and len(o.inputs) == 1:
             matched, query = [o, *matched], o.inputs[0]
         transposed, graph = self.writers.get(key), self.graph
-        if transposed is not None and transposed.attributes.get("permutation") == _SWAP:
+        if transposed is not None and transposed.attributes.get("permutation") == SWAP:
             matched = [transposed, *matched] if self.before(key, "transpose") else matched
             key = transposed.inputs[0]
         elif size == scores[-1]:  # the shape does not show whether the key is transposed
@@ -222,10 +222,9 @@ class _Attention:
 def _swap(beside: Operation, name: str, source: int, result: int) -> Operation:
     """A transpose of matrices, in the module of another operation."""
     what = {"kind": "transpose", "inputs": (source,), "outputs": (result,)}
-    return replace(beside, name=name, attributes={"permutation": _SWAP}, **what)
+    return replace(beside, name=name, attributes={"permutation": SWAP}, **what)
 
 
-_SWAP = (0, 1, 3, 2)
 _BY_NUMBER = ("multiply", "divide")  # with one input they multiply or divide by a number
 
 

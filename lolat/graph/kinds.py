@@ -148,6 +148,8 @@ NORMALIZATIONS = _of("normalization")
 POOLINGS = _of("pool")
 VIEWS = _of("view")
 SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
+SWAP = (0, 1, 3, 2)
+"""The attribute `permutation` of a transpose of the matrices of (batch, heads, rows, columns)."""
 # Attributes, see ATTRIBUTES.
 STORED, AHEAD, IN_PLACE = "stored", "ahead", "in_place"
 KEPT_FLOAT32 = "wide"  # computed in float32 under autocast

@@ -316,7 +316,7 @@ def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
     readers, joinable = graph.consumers(), set[int]()
     for i, o in enumerate(graph.operations):
         behind = {graph.operations[r].kind for r in readers.get(o.outputs[0], ())}
-        is_swap = o.attributes.get("permutation") == (0, 1, 3, 2)
+        is_swap = o.attributes.get("permutation") == kinds.SWAP
         keeps = o.kind in _KEEPS_ORDER and "permutation" not in o.attributes
         is_cut_in_front = False  # at the axis behind the batch, which is not one of the matrices
         if o.kind in kinds.SLICES:
