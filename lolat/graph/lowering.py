@@ -337,11 +337,26 @@ def transpositions(graph: Graph, in_half: bool) -> tuple[set[int], set[int]]:
             if is_taken or is_shown or is_restored:
                 strided.add(i)
         elif o.kind in kinds.SLICES:
+            behind = _kinds_behind_squeezed(graph, o.outputs[0], readers)
             if behind == {"matmul"} and (is_cut_in_front or not permuted.isdisjoint(o.inputs)):
                 copied.add(i)
         elif "permutation" in o.attributes and "dense" in behind:
             copied.add(i)
     return strided, copied
+
+
+def _kinds_behind_squeezed(graph: Graph, tensor: int, readers: dict[int, list[int]]) -> set[str]:
+    """The kinds of the operations that read a tensor, or read it without its axes of one element."""
+    found = set()
+    for o in (graph.operations[r] for r in readers.get(tensor, ())):
+        before, after = (
+            [n for n in graph.tensors[t].shape if n != 1] for t in (tensor, o.outputs[0])
+        )
+        if o.kind == "reshape" and "permutation" not in o.attributes and before == after:
+            found |= _kinds_behind_squeezed(graph, o.outputs[0], readers)
+        else:
+            found.add(o.kind)
+    return found
 
 
 _WRITES_IN_ORDER = frozenset({"matmul", "softmax", "dense", "conv"})
