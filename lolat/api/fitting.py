@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from shlex import quote
 from statistics import median
@@ -19,6 +19,7 @@ from lolat.api.serving import serving_model
 from lolat.api.sheets import section as of_kernels
 from lolat.api.sheets import section_of_sheet
 from lolat.device.file import UNKNOWN, DeviceFile, merged, new_document, read, write
+from lolat.device.prediction import Prediction
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import several
 from lolat.device.summary import fitted_on_words
@@ -26,6 +27,7 @@ from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.blocks import fitted_file
 from lolat.fitting.int8 import with_int8
 from lolat.fitting.measured_gpu import with_operations, with_training
+from lolat.fitting.outliers import WRONG
 from lolat.fitting.reading import (
     blocks_file,
     device_document,
@@ -65,7 +67,7 @@ from lolat.tables.networks import pure_half_words
 from lolat.training.epochs import epochs_document
 from lolat.training.measured import refitted
 from lolat.training.network_rows import training_parts
-from lolat.units import deviation, plain, plural, shortened
+from lolat.units import deviation, digits, percent, plain, plural, shortened
 
 if TYPE_CHECKING:
     from lolat.llm.gpu import ServingSection
@@ -341,18 +343,51 @@ over at least this number of rows. On our machines it was at most 0.2 after lear
 (docs/results/index.md)."""
 
 
-def _warn_of_other_level(
-    model: Model, path: str, points: Sequence[Point], graphs: Mapping[str, Graph], warn: Warn
-) -> None:
-    """Warn of a table whose times are far from the predicted times inside the measured range."""
-    asked = [(p.latency_ms, model.predict(graphs[p.key], p.batch_size)) for p in points]
-    ratios = [ms / found.latency_ms for ms, found in asked if found.in_domain is not False]
+Added = list[tuple[Point, Prediction, Graph]]
+"""Points of tables that a profile is fitted to, with its predictions before the fit and their graphs."""
+
+
+def _judge_level(model: Model, path: str, added: Added, warn: Warn) -> None:
+    """Compare the times of a table with the predicted times.
+
+    InputError for a time more than WRONG times off. A warning if most times inside the measured range are
+    far off.
+    """
+    for point, found, _ in added:
+        factor = point.latency_ms / found.latency_ms
+        if max(factor, 1.0 / factor) > WRONG:
+            way, off = ("longer", factor) if factor > 1.0 else ("shorter", 1.0 / factor)
+            raise InputError(
+                f"{path}: {point.name} at batch size {point.batch_size} takes "
+                f"{point.latency_ms:g} ms, {digits(off)} times {way} than {model.name} predicts "
+                f"({digits(found.latency_ms)} ms); expected milliseconds of the profile's device: mend the "
+                "time, or remove the row",
+                code="unit",
+            )
+    ratios = [
+        p.latency_ms / found.latency_ms for p, found, _ in added if found.in_domain is not False
+    ]
     if len(ratios) >= LEAST_JUDGING_LEVEL and deviation(ratio := median(ratios)) > OTHER_LEVEL:
         warn(
             f"warning: {Path(path).name}: {ratio:.2f} times as long as {model.name} predicts (median of "
             f"{plural(len(ratios), 'row')}): of another machine, or run in another way? This fit averages "
             f"both; `lolat fit {quote(path)} --output MODEL` makes a profile of the table alone"
         )
+
+
+def _own_errors(model: Model, added: Added) -> str:
+    """A remark on the errors of the rows that a profile was fitted to, before and after."""
+
+    def median_error(predicted: Iterable[Prediction]) -> str:
+        pairs = zip((point for point, _, _ in added), predicted, strict=True)
+        return percent(median(deviation(found.latency_ms / p.latency_ms) for p, found in pairs))
+
+    now = [model.predict(graph, point.batch_size) for point, _, graph in added]
+    before = median_error(found for _, found, _ in added)
+    return (
+        f"the {plural(len(added), 'row')} of the tables: off by {before} at the median before the fit, by "
+        f"{median_error(now)} after it"
+    )
 
 
 def _refitted(asked: FitQuestion) -> DeviceFile:
@@ -381,12 +416,14 @@ def _refitted(asked: FitQuestion) -> DeviceFile:
     framework = str(file.environment.framework)
     quantized = points_of(file.document, "quantized")
     graphs = blocks.known_graphs(framework) if quantized or file.kernels else {}
-    known = {point.key for point in points}
+    known, added = {point.key for point in points}, Added()
     for path in paths:
         more, graphs_of_more = points_of_networks(path, file, known, asked.name, asked.warn)
         if not more:
             continue
-        _warn_of_other_level(model, path, more, graphs_of_more, asked.warn)
+        of_table = [(p, model.predict(g := graphs_of_more[p.key], p.batch_size), g) for p in more]
+        _judge_level(model, path, of_table, asked.warn)
+        added += of_table
         points += more
         graphs |= graphs_of_more
         remarks.append(
@@ -403,6 +440,8 @@ def _refitted(asked: FitQuestion) -> DeviceFile:
                 "earlier tables; give all tables at once, beside the profile that was learned"
             )
     fitted = with_int8(fitted, quantized, graphs).but(**file.sections)
+    if added:
+        asked.warn(_own_errors(Model(fitted), added))
     if file.training is not None:
         fitted = fitted.but(training=refitted(file.training, source))
         if fitted.kernels:

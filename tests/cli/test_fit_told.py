@@ -12,6 +12,7 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.graph.counts import FEATURES
+from lolat.units import percent
 from tests import synthetic
 from tests.cli.commands import Command
 
@@ -105,7 +106,7 @@ def test_a_batch_size_that_is_not_given_is_told(
     said: str | None,
 ) -> None:
     path = tmp_path / "networks.csv"
-    rows = [f"keras:VGG16,50{cells[0]}", f"keras:VGG19,60{cells[1]}"]
+    rows = [f"keras:VGG16,500{cells[0]}", f"keras:VGG19,600{cells[1]}"]
     path.write_text("\n".join([f"network,latency_ms{column}", *rows]))
     for found in (
         lolat.done("evaluate", model, "--table", path),
@@ -130,7 +131,7 @@ def test_two_times_of_the_same_thing_that_are_far_apart(
     lolat: Command, model: Path, tmp_path: Path, content: str, second: float, is_said: bool
 ) -> None:
     head, others, same = {
-        "networks": ("network,batch_size,latency_ms", ["keras:VGG16,2,20"], "keras:VGG16,1"),
+        "networks": ("network,batch_size,latency_ms", ["keras:MobileNet,2,20"], "keras:MobileNet,1"),
         "operations": (
             "op,batch,m,n,k,latency_ms", LINEAR_ROWS, "linear,2,999,999,999",
         ),
@@ -335,3 +336,28 @@ def test_a_data_sheet_answers_for_all_that_its_columns_tell(
     said = lolat.done("fit", "--facts", facts, "--name", "x1", "--output", out).err
     assert {"predictors", "llm"} & json.loads(out.read_text()).keys() == answers
     assert all(name in said for name in without)
+
+
+def test_a_row_in_seconds_is_refused(lolat: Command, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "times.csv"
+    path.write_text("network,latency_ms\nkeras:VGG16,420\nkeras:VGG19,0.52\n")
+    found = lolat("fit", model, path, "--output", tmp_path / "m.json")
+    assert found.code == 2
+    assert f"{path}: keras:VGG19 at batch size 1 takes 0.52 ms, " in found.err
+    assert " times shorter than desk predicts" in found.err
+
+
+def test_a_fit_tells_the_errors_of_its_rows_before_and_after(
+    lolat: Command, model: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "times.csv"
+    path.write_text("network,latency_ms\nkeras:VGG16,400\nkeras:VGG19,500\n")
+    made = tmp_path / "m.json"
+    said = lolat.done("fit", model, path, "--output", made).err
+    (line,) = (one for one in said.splitlines() if "before the fit" in one)
+    errors = []
+    for of in (model, made):
+        rows = json.loads(lolat.done("evaluate", of, "--table", path, "--json").out)
+        errors.append(percent(rows["summary"]["median"]))
+    expected = f"off by {errors[0]} at the median before the fit, by {errors[1]} after it"
+    assert line == f"lolat: the 2 rows of the tables: {expected}"
