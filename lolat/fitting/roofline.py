@@ -29,7 +29,7 @@ from lolat.device.predictors.shape_residuals import LEAST_OPERATIONS, Row, fit_s
 from lolat.fitting.least_squares import soft_loss
 from lolat.fitting.times import SAME, Times
 from lolat.graph import work as c
-from lolat.graph.modes import DEFAULT_MODE, FLOAT32, Mode
+from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.graph.work import CLASSES, PRODUCTS
 from lolat.hardware.gpus import OF_PEAK
 from lolat.hardware.specs import LOG_ERROR_OF_UNKNOWN, Specs
@@ -60,9 +60,6 @@ LAUNCH_MS, STEP_MS = 0.03, 0.004
 """Usual launch overhead of an operation in ms. LAUNCH_MS: timed alone, on host and device together, right
 within a factor of e. STEP_MS: in a network, where the host runs ahead of the device; it is not fitted,
 because few networks, or large ones alone, do not determine it (0.002 to 0.006 ms on an RTX 4090)."""
-WITHOUT_UNITS = 2.0
-"""Factor on the float32 rate of depthwise convolutions. They use no matrix units, but the vector units,
-whose float32 rate is half the matrix units' half-precision rate on RTX 3090 and 4090 (data sheets)."""
 
 
 def fit_roofline(
@@ -177,8 +174,8 @@ class _Problem:
                 priors["bandwidth"] = of_class.float32_bandwidth
             for term in CLASS_TERMS[name]:
                 center, width = priors[term]
-                if (name, term) == (c.DEPTHWISE, "rate") and mode.dtype == FLOAT32:
-                    center *= WITHOUT_UNITS
+                if of_class.on_vectors and term == "rate":
+                    center *= specs.vector_share(mode)
                 usual.append((center, width))
                 self.class_terms.append((kind, TERM_NAMES.index(term)))
         centers, self.prior_sds = np.array(usual).T

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError, arg
-from lolat.graph.modes import FLOAT32, TF32
+from lolat.graph.modes import FLOAT32, TF32, Mode
 from lolat.hardware.card_names import find_gpu
 from lolat.hardware.gpus import MACS_MS_OF_TFLOPS, OF_PEAK, SHEET_FIELDS, Gpu
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
@@ -22,6 +22,8 @@ from lolat.units import shortened
 LOG_ERROR_OF_SHEET, LOG_ERROR_OF_FASTEST, LOG_ERROR_OF_UNKNOWN = 0.1, 0.5, 3.0
 """Assumed log errors of a rate. OF_SHEET: from a data sheet. OF_FASTEST: from a sheet's half precision, or
 from a table's fastest operation. OF_UNKNOWN: from a table's fastest network, or an unknown rate."""
+USUAL_VECTOR_SHARE = 0.5
+"""The vector units' float32 rate / the matrix units' half-precision rate, of RTX 3090 and 4090."""
 PLAUSIBLE = {
     "multiprocessors": (1, 2000, 0.0, ""),
     "fp32_matrix_gflops": (20, 2e6, 2.0, " GFLOPS"),
@@ -84,6 +86,17 @@ class Specs:
         return replace(
             self, rate=rate * MACS_MS_OF_TFLOPS, width=LOG_ERROR_OF_FASTEST, power_bound=False
         )
+
+    def vector_share(self, mode: Mode) -> float:
+        """The float32 rate of the vector units / `rate`, in a mode.
+
+        USUAL_VECTOR_SHARE in half precision without a data sheet, and with channels last, for which cuDNN
+        has kernels of its own: an H100's times contradict its vector units' rate there.
+        """
+        if not mode.half:
+            return 1.0
+        vectors = None if mode.runs_channels_last else self.gpu and self.gpu.vector_tflops
+        return vectors * MACS_MS_OF_TFLOPS / self.rate if vectors else USUAL_VECTOR_SHARE
 
     def most(self, dtype: str) -> tuple[float, float]:
         """(peak MACs per ms, bytes per ms) of the data sheet in a data type of a mode; infinite if unknown.

@@ -9,11 +9,12 @@ import pytest
 import lolat
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.modes import BFLOAT16, FLOAT16, FLOAT32, PRECISION_OF, dtype_named
+from lolat.graph.modes import BFLOAT16, FLOAT16, FLOAT32, PRECISION_OF, Mode, dtype_named
 from lolat.hardware.card_names import card_of, find_gpu, is_card, is_one_card
 from lolat.hardware.environment_section import Environment
 from lolat.hardware.gpus import Gpu, sheets
 from lolat.hardware.hardware import Hardware
+from lolat.hardware.specs import listed_specs
 from lolat.llm.gpu import sheet_of
 from tests.synthetic import network
 
@@ -277,3 +278,23 @@ def test_float16_is_as_fast_as_bfloat16_where_a_sheet_has_that_alone() -> None:
     """A100's data sheet: 312 TFLOPS in either. A rate of its own is kept."""
     assert Gpu("own", bf16_tflops=312.0).peak(FLOAT16) == 312.0
     assert Gpu("own", bf16_tflops=312.0, half_tflops=400.0).peak(FLOAT16) == 400.0
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "share"),
+    [
+        ("RTX 4090", Mode("float16"), 82.6 / 165.2),
+        ("H100 SXM", Mode("float16"), 67.0 / 989.4),
+        ("H100 SXM", Mode("float16", channels_last=True), 0.5),
+        ("H100 SXM", Mode("float16", "compiled"), 0.5),
+        ("H100 SXM", Mode(), 1.0),
+    ],
+)
+def test_depthwise_convolutions_start_at_the_rate_of_the_vector_units(
+    name: str, mode: Mode, share: float
+) -> None:
+    """By the data sheets: TFLOPS in float32 without matrix units, and in half precision with them."""
+    specs = listed_specs(name)
+    assert (specs.of_dtype(mode.dtype) if mode.half else specs).vector_share(mode) == pytest.approx(
+        share
+    )

@@ -31,7 +31,8 @@ class OperationClass:
     and products of two tensors have the RTX 3090's, since the larger caches of the other cards hold all
     their data. Depthwise convolutions use no matrix units and stay as measured.
 
-    `rate`, `bandwidth`: priors of a fit, from RTX 3090 and 4090 (docs/results/index.md).
+    `rate`, `bandwidth`: priors of a fit, from RTX 3090 and 4090 (docs/results/index.md). `on_vectors`: True
+    if `rate` is a share of the vector units' float32 rate in every precision.
     `float32_bandwidth`: the prior in float32 and TF32 with channels first. P100, P4, T4, V100 and H100,
     each fitted alone, reach 0.17 to 0.41 of the sheet's bandwidth. In half precision, changing the layout
     of tensors is a separate term (LAYOUT_FACTORS).
@@ -43,6 +44,7 @@ class OperationClass:
     in_tiles: bool = False
     in_tf32: bool = False
     in_half: tuple[float, float] | None = None
+    on_vectors: bool = False
     rate: Share = (1.0, 0.2)
     bandwidth: Share = (1.0, 0.3)
     float32_bandwidth: Share | None = None
@@ -60,7 +62,7 @@ OPERATION_CLASSES = {
         launch=2.5, has_weights=True, in_tf32=True, in_half=(0.7, 0.45), rate=(0.75, 0.7),
         float32_bandwidth=(0.32, 0.5)),
     c.DEPTHWISE: OperationClass(
-        launch=2.5, has_weights=True, backward=3.2, rate=(0.1, 1.0), bandwidth=(0.6, 0.4)),
+        launch=2.5, has_weights=True, backward=3.2, on_vectors=True, rate=(0.2, 1.0), bandwidth=(0.6, 0.4)),
     c.ATTENTION: OperationClass(launch=2.5, in_tiles=True, in_half=(0.9, 1.0)),
     c.ELEMENTS: OperationClass(backward=1.5),
     c.NORM: OperationClass(launch=1.7),
