@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from math import inf
+from math import ceil, inf
 
 from lolat.device.fastest import in_better_modes, in_mode, in_other_modes
-from lolat.device.limits import NO_LIMITS, Limits
+from lolat.device.limits import NO_LIMITS, Limits, end_ms
 from lolat.device.prediction import Prediction
 from lolat.device.ranking import by_assumed_host, compared, fastest
 from lolat.device.summary import not_alike
@@ -26,8 +26,13 @@ def has_prices(predictions: Sequence[Prediction]) -> bool:
 
 
 def told_modes(predictions: Sequence[Prediction]) -> InModes:
-    """The predictions in other modes (`in_other_modes`) for one network and batch size; {} for several."""
-    return {} if len(groups_of(predictions)) > 1 else in_other_modes(predictions)
+    """The predictions in other modes (`in_other_modes`); {} if a device has several predictions."""
+    return {} if _are_several(predictions) else in_other_modes(predictions)
+
+
+def _are_several(predictions: Sequence[Prediction]) -> bool:
+    """True for a device with several networks or batch sizes."""
+    return len({device_words(p) for p in predictions}) < len(predictions)
 
 
 def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) -> Iterator[str]:
@@ -39,7 +44,7 @@ def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) ->
     predictions = compared(predictions)
     others = told_modes(predictions)
     yield from fastest_lines(predictions, others, limits)
-    if len(groups_of(predictions)) > 1 and compares(predictions):
+    if _are_several(predictions) and compares(predictions):
         yield "Faster modes, such as --launch compiled, are named for one network at one batch size"
     if not has_prices(predictions):
         return
@@ -218,21 +223,44 @@ def with_price(predictions: Sequence[Prediction]) -> dict[str, Prediction]:
 
 
 def _lowest_rent(predictions: Sequence[Prediction], limits: Limits) -> Iterator[str]:
-    """A line on the device with the lowest price an hour that keeps the limits, for each network.
+    """A line on the lowest price an hour of devices that keep the limits, for each network.
 
-    A device rented for a steady load is paid by the hour, not by the sample.
+    A device rented for a steady load is paid by the hour, not by the sample. Several devices of one kind
+    count if each keeps the limit on the time.
     """
     networks = dict.fromkeys(plain(p.query.network) for p in predictions)
     for network in networks if limits else ():
-        able = [
-            p for p in predictions
-            if plain(p.query.network) == network and _keeps(limits, p)
-        ]  # fmt: skip
-        if prices := by_hour(able):
-            of = f" for {network}" if len(networks) > 1 else ""
-            steady = "for a steady load within its rate"
-            size, rate = with_price(able)[prices[0][0]].batch_size, limits.min_samples_per_s
-            if limits.max_ms is not None and rate is not None and size > 1:
-                fill = milliseconds(1e3 * size / rate)
-                steady += f"; the {fill} in which {size} samples come at {rate:g}/s are not counted"
-            yield f"Lowest price an hour{of}: {prices[0][0]}, ${digits(prices[0][1])}, {steady}"
+        of_network = [p for p in predictions if plain(p.query.network) == network]
+        alone = by_hour([p for p in of_network if _keeps(limits, p)])
+        together = _by_hour_together(of_network, limits)
+        if not (alone or together):
+            continue
+        of = f" for {network}" if len(networks) > 1 else ""
+        if together and (not alone or together[0][0] < alone[0][1]):
+            dollars, number, device = together[0]
+            beside = f"; alone: {alone[0][0]}, ${digits(alone[0][1])}" if alone else ""
+            best = f"{number} x {device}, ${digits(dollars)}"
+            yield f"Lowest price an hour{of}: {best}, for a steady load that they share{beside}"
+            continue
+        steady = "for a steady load within its rate"
+        best, dollars = alone[0]
+        size, rate = with_price(of_network)[best].batch_size, limits.min_samples_per_s
+        if limits.max_ms is not None and rate is not None and size > 1:
+            fill = milliseconds(1e3 * size / rate)
+            steady += f"; the {fill} in which {size} samples come at {rate:g}/s are not counted"
+        yield f"Lowest price an hour{of}: {best}, ${digits(dollars)}, {steady}"
+
+
+def _by_hour_together(
+    predictions: Sequence[Prediction], limits: Limits
+) -> list[tuple[float, int, str]]:
+    """(US$ an hour, number, device) of equal devices that keep the rate together, lowest price first."""
+    found = []
+    for p in predictions:
+        ms, dollars = end_ms(p, limits.sure), p.price_per_hour
+        if limits.min_samples_per_s is None or dollars is None or p.fits is False:
+            continue
+        number = ceil(limits.min_samples_per_s * ms / (1e3 * p.batch_size))
+        if number > 1 and ms <= (limits.max_ms or inf):
+            found.append((number * dollars, number, device_words(p)))
+    return sorted(found)

@@ -28,7 +28,7 @@ from lolat.report import prediction as report
 from lolat.report.best_devices import cheapest_lines
 from lolat.report.ranked import Rated, apart_words, device_words, grouped_notes
 from lolat.report.tables import lines_of
-from lolat.units import byte_size, milliseconds
+from lolat.units import byte_size, digits, milliseconds
 from tests import synthetic
 
 MODEL = Model(synthetic.document(), "my models/cpu.json")
@@ -515,6 +515,39 @@ def test_with_a_rate_the_lowest_price_an_hour_comes_first() -> None:
     (refused,) = exceeded(found, Limits(min_samples_per_s=least))
     assert f"on t4 computes {rates['t4']:.0f} samples/s" in refused
     assert exceeded(found, Limits(max_ms=1e6)) == []
+
+
+def test_devices_that_share_a_load_are_told_where_they_cost_less() -> None:
+    """By trying one to nine of each; alone no device keeps the second rate."""
+    found = [
+        load(n).run_as("fp16").predict("timm:resnet50", 256) for n in ("rtx-3090", "t4", "h100")
+    ]
+    rates = {device_words(p): 1e3 * p.batch_size / p.latency_ms for p in found}
+    prices = {device_words(p): p.price_per_hour or 0.0 for p in found}
+    for least in (1.9 * rates["rtx-3090"], 1.5 * rates["h100"]):
+        able = [
+            (number * prices[name], number, name)
+            for name in rates
+            for number in range(1, 10)
+            if number * rates[name] >= least
+        ]
+        dollars, number, name = min(able)
+        assert number > 1
+        lines = lines_of(report.table_of_predictions(found, Limits(min_samples_per_s=least)))
+        (line,) = (line for line in lines if line.startswith("Lowest price an hour"))
+        assert f": {number} x {name}, ${digits(dollars)}, for a steady load that they share" in line
+        alone = sorted((dollars, name) for dollars, number, name in able if number == 1)
+        assert line.endswith(
+            f"; alone: {alone[0][1]}, ${digits(alone[0][0])}" if alone else "share"
+        )
+
+
+def test_devices_with_batch_sizes_of_their_own_are_told_faster_modes() -> None:
+    found = predict("timm:resnet50", ["rtx-3090", "t4"], "auto")
+    assert len({p.batch_size for p in found}) == 2
+    text = "\n".join(lines_of(report.table_of_predictions([*found], Limits(min_samples_per_s=300))))
+    assert "Cheapest with --launch compiled that keeps 300 samples/s: " in text
+    assert "named for one network" not in text
 
 
 def test_a_missed_limit_names_what_keeps_it() -> None:
