@@ -76,8 +76,9 @@ class Evaluation(Result):
     rank correlation. `ratio`: median of measured / learned time of the profile's own networks, measured in
     between; None if it has none. `ratio_taken_out`: the errors after predictions are multiplied by `ratio`.
     `limit`: how far `ratio` may be from 1. `verdict`: good (a median error up to 8 %), fair (up to 15 %),
-    poor, or unsettled (above 8 % on a busy or unsteady machine). `cause`: machine, domain, level, noise or
-    formula (docs/how-to/measure.md). `differences`: between this machine and the profile's.
+    poor, or unsettled (above 8 % on the profile's own machine while it is busy or unsteady). `cause`:
+    machine, domain, level, noise or formula (docs/how-to/measure.md). `differences`: between this machine
+    and the profile's.
     """
 
     KEYS = (
@@ -108,7 +109,7 @@ class Evaluation(Result):
     def verdict(self) -> Literal["good", "fair", "poor", "unsettled"]:
         """The verdict on the predictions, by their median error."""
         error = self.median_error
-        if error > GOOD and self.unrest:
+        if error > GOOD and self.unrest and not self.differences:
             return UNSETTLED
         return "good" if error <= GOOD else "fair" if error <= FAIR else "poor"
 

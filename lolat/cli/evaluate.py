@@ -55,6 +55,7 @@ def evaluate(
     """
     from lolat.api.measuring import UNSETTLED
     from lolat.io.writing import write_text
+    from lolat.report.device import FREED_MEMORY
     from lolat.report.evaluation import evaluation_lines, table_lines
 
     loaded = lolat.load(model)
@@ -66,7 +67,8 @@ def evaluate(
             result = loaded.evaluate(
                 networks, batch_size, input_size=input_size, wait=wait, progress=bar
             )
-        common.answer(result, evaluation_lines(result))
+        freed = [FREED_MEMORY] if loaded.file.environment.keeps_freed_memory else []
+        common.answer(result, [*evaluation_lines(result), *freed])
         if result.verdict == UNSETTLED:
             raise click.exceptions.Exit(AnswerIsNo.exit_code)
         return

@@ -67,6 +67,12 @@ class Environment(Struct, frozen=True):
         """True if LoLat measured the device."""
         return self.device in (CPU, ANY_GPU)
 
+    @property
+    def keeps_freed_memory(self) -> bool:
+        """True if the measuring process kept freed memory, as PyTorch's does on a CPU with Linux."""
+        is_torch = self.device == CPU and self.framework == "torch"
+        return is_torch and self.operating_system.startswith("Linux")
+
     def learn_command(self, backend: str | None = None, threads: int | None = None) -> str:
         """The command that learns this device again, or with another backend or number of threads."""
         words = ["lolat learn", ANY_GPU if self.device == ANY_GPU else CPU]

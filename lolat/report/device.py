@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 
 # ---- The device
 
+FREED_MEMORY = (
+    "your own process: PyTorch was measured with freed memory kept. Start yours with MALLOC_MMAP_MAX_=0 "
+    "MALLOC_TRIM_THRESHOLD_=-1; without them a network at 160 px took 1.1 to 1.75 times as long"
+)
+"""A line on the memory setting of the measurements; its figures are those of docs/how-to/measure.md."""
+
 
 def describe(device: Device) -> Iterator[Part]:
     """The lines of `lolat show`."""
@@ -183,6 +189,8 @@ def error_lines(device: Device) -> Iterator[str]:
         repeated = noise.repeatability
         times = "" if repeated is None else f"; times repeat within {percent(repeated)}"
         yield f"the machine: blocks measured again differ by {percent(noise.floor)}{times}"
+    if device.file.environment.keeps_freed_memory:
+        yield FREED_MEMORY
 
 
 def _most_error(formula: Formula, key: str) -> float | None:

@@ -247,7 +247,7 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
         over = end_ms(larger.prediction, answer.sure) - answer.budget_ms
         takes = f"takes {latency(larger.prediction)}"
         if 0.0 < over < 0.01 * answer.budget_ms:
-            more = f"{over:.1g} ms more than {budget}"
+            more = f"{digits(over)} ms more than {budget}"
             takes = f"takes {'up to ' * answer.sure}{more}: {latency(larger.prediction)}"
         yield f"next: {varied_words(answer.vary, larger.value)} {takes}"
     else:

@@ -28,6 +28,10 @@ def test_show(lolat: Command, model: Path) -> None:
     names = [family["rate"]["name"] for family in answer["families"]["families"]]
     assert names == ["flops", "elements", "weights", "ops"]
     assert (answer["state"], answer["language_models"]) == (None, None)
+    keeps = "PyTorch was measured with freed memory kept"
+    assert [keeps in lolat.text("show", n) for n in ("epyc-2t-torch", "epyc-2t", "h100-fp16")] == [
+        True, False, False,
+    ]  # fmt: skip
     told = lolat.json("show", "h100-vllm")["language_models"]
     part = load("h100-vllm").file.document["llm"]
     assert told["served"][""]["served"] == part["served"]

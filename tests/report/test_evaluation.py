@@ -18,6 +18,7 @@ from lolat.errors import MeasuringError
 from lolat.fitting.cross_validation import figures
 from lolat.graph import Graph
 from lolat.microbench.check import Case, Measured, MeasuredNetwork
+from lolat.microbench.environment import Difference
 from lolat.microbench.timing import JobLatency, Latencies
 from lolat.report.evaluation import evaluation_lines, verdict
 from lolat.report.tables import lines_of
@@ -210,6 +211,12 @@ def test_a_busy_machine_judges_no_profile(state: dict[str, float]) -> None:
     # On a calm machine it is judged.
     calm = replace(result, noise=result.noise | {"others": 0.1, "busy": 1.2})
     assert calm.verdict == "poor"
+    # The profile of another machine says nothing of this one, busy or not.
+    other = replace(result, differences=(Difference("cpu", "AMD EPYC", "Intel Xeon"),))
+    assert (other.verdict, other.cause) == ("poor", "machine")
+    assert "this is another machine, 48.4 times slower than that of the profile: learn" in verdict(
+        other
+    )
 
 
 @pytest.mark.parametrize(
