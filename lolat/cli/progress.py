@@ -37,6 +37,8 @@ def complain(text: str) -> None:
         click.echo(f"lolat: {plain(' '.join(str(text).split()))}", err=True)
 
 
+MOST_UNTOLD = 20
+"""Most steps at the start of a stage from which no duration is told; they may be the longest."""
 SLOW_S = 600.0
 """A stage with more seconds left than this prints `slow`, the way to a shorter run."""
 
@@ -85,8 +87,8 @@ class Show(Progress):
         self.bar.advance(self.task)
         run_s = time.monotonic() - self.began
         if time.monotonic() - self.time >= max(EVERY_S, run_s / 3):  # the longer, the rarer
-            each = run_s / (self.done - self.first)
-            left = each * (self.total - self.done)
+            steps, tells = self.done - self.first, min((self.total - self.first) / 8, MOST_UNTOLD)
+            left = run_s / steps * (self.total - self.done) if steps >= tells else 0.0
             more = f", about {duration(left)} more" if left >= 1.0 else ""
             of = f"of {self.total}" if self.total else "so far"
             if self.slow and left > SLOW_S:

@@ -206,16 +206,32 @@ def test_a_long_stage_tells_how_long_it_will_take(
 def test_a_stage_that_takes_much_longer_names_the_remedy_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """30 s a step: 11 minutes are left of 23 steps, 10 of 21."""
+    """30 s a step: 10.5 minutes are left of 24 steps, 10 of 23."""
     now = [1000.0]
     monkeypatch.setattr("lolat.cli.progress.time.monotonic", lambda: now[0])
-    for steps, times in ((23, 1), (21, 0)):
+    for steps, times in ((24, 1), (23, 0)):
         with Show("two minutes", "wait for calm") as show:
             show.start("measuring", steps)
-            for _ in range(2):
+            for _ in range(3):
                 now[0] += 30.0
                 show.step()
         assert capsys.readouterr().err.count("more; wait for calm\n") == times
+
+
+def test_the_first_steps_tell_no_duration(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first of 16 steps takes a minute, the others 10 s."""
+    now = [1000.0]
+    monkeypatch.setattr("lolat.cli.progress.time.monotonic", lambda: now[0])
+    with Show() as show:
+        show.start("measuring", 16)
+        for seconds in (60.0, 10.0, *(10.0,) * 6):
+            now[0] += seconds
+            show.step()
+    told = capsys.readouterr().err
+    assert "measuring: 1 of 16\n" in told
+    assert "measuring: 4 of 16, about 4 min 30 s more\n" in told
 
 
 def test_the_steps_of_an_earlier_run_are_no_speed(
