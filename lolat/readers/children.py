@@ -29,7 +29,7 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")  # fmt: skip
 
-Spec = tuple[str, int | None]
+Spec = tuple[str, int | tuple[int, ...] | None]
 """NETWORK and its input size."""
 
 

@@ -24,6 +24,7 @@ from lolat.io.paths import LOCAL, SHIPPED, program
 from lolat.llm.gpu import ServedFit, ServingSection, TrainingLevel, section_of
 from lolat.parameters import COVERAGE
 from lolat.report.tables import Column, Paragraph, Part, ReportTable
+from lolat.tables.networks import size_text
 from lolat.units import by_text, dollars, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
@@ -119,7 +120,9 @@ def learned(device: Device, path: str, name: str) -> Iterator[Part]:
     for step in kernels.own_steps[-1:] if kernels else ():
         is_text = step.network.startswith("transformers:")
         option = "--sequence-length" if is_text else "--input-size"
-        network = quote(plain(step.network)) + (f" {option} {step.size}" if step.size else "")
+        network = quote(plain(step.network)) + (
+            f" {option} {size_text(step.size)}" if step.size else ""
+        )
     if device.predictors:
         evaluate = [f"{lolat} evaluate {named} --table OTHER_TIMES.csv"]
         evaluate = first_evaluation(name, where.framework) if where.is_learned else evaluate

@@ -15,7 +15,7 @@ from lolat.parameters import COVERAGE
 from lolat.report.device import first_evaluation
 from lolat.report.prediction import note_lines
 from lolat.report.tables import Column, Part, ReportTable
-from lolat.tables.networks import TimedNetwork
+from lolat.tables.networks import TimedNetwork, size_text
 from lolat.units import between, changed, digits, milliseconds, percent, plain, rows_of
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ TIMES = {"tpot": "time per output token", "ttft": "first token", "e2el": "whole 
 OF_NETWORKS = (
     Column("network", lambda pair: pair[1].name, is_text=True),
     Column("batch", lambda pair: pair[1].batch_size),
-    Column("size", lambda pair: pair[1].network[1]),
+    Column("size", lambda pair: size_text(pair[1].network[1]) or None),
     Column("measured", lambda pair: pair[0].latency_ms, milliseconds),
     Column("predicted", lambda pair: pair[0].predicted_ms, milliseconds),
     Column("error", lambda pair: 100 * pair[0].error, "{:+,.1f} %".format),

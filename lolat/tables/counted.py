@@ -27,7 +27,7 @@ from lolat.graph.work import (
 from lolat.io.forms import HALF_NORM, REPARAMETERIZED, TAKEN_APART
 from lolat.io.progress import OnProgress
 from lolat.readers.children import arrays_of
-from lolat.tables.networks import Network, TimedNetwork
+from lolat.tables.networks import Network, RowSize, TimedNetwork
 
 CACHE_VERSION = 23
 """Version of the cache; raise it when `lolat.graph.work` or the counts change."""
@@ -69,7 +69,7 @@ def numbered(rows: Sequence[tuple[TimedNetwork, Counted]]) -> list[int]:
     Rows that differ only in batch size, pass or name have the same number: two names mean one network if
     their steps and counts are equal.
     """
-    numbers, by_name = dict[bytes, int](), dict[Network | tuple[str, int | None], int]()
+    numbers, by_name = dict[bytes, int](), dict[Network | tuple[str, RowSize], int]()
     for row, counted in rows:
         work = counted.counts.tobytes() + counted.steps.tobytes()
         by_name.setdefault(row.network[:2], numbers.setdefault(work, len(numbers)))

@@ -83,7 +83,9 @@ EXPECTED_NETWORKS = (
 )
 SAME_TIME = 0.1
 """Largest relative difference between two times in a row, or between its time and its rate."""
-Network = tuple[str, int | None, Mode]
+RowSize = int | tuple[int, ...] | None
+"""The side of a square image, (height, width), a whole shape, or tokens; None for the network's own."""
+Network = tuple[str, RowSize, Mode]
 """(NETWORK, its input size, its execution mode); the first two are arguments of `lolat.readers.read`."""
 
 
@@ -305,8 +307,8 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     )
 
 
-def size_of(row: Row, network: str, training: bool) -> int | None:
-    """The pixels or tokens of a row's network; None if the row does not say.
+def size_of(row: Row, network: str, training: bool) -> RowSize:
+    """The size of a row's network; several numbers are divided by commas or x.
 
     InputError for tokens if the network comes from a package of image networks.
     """
@@ -319,7 +321,22 @@ def size_of(row: Row, network: str, training: bool) -> int | None:
             f"{column} is {row[column]!r}, and {network} takes images; expected input_size, or no size",
             column,
         )
-    return row.whole(column, 1, LARGEST_SIZE) if column else None
+    if not column:
+        return None
+    parts = re.split("[,x]", row[column].replace(" ", "").lower())
+    if (
+        column in PIXELS
+        and len(parts) > 1
+        and all(re.fullmatch("[1-9][0-9]{0,6}", p) for p in parts)
+    ):
+        return tuple(map(int, parts))
+    expected = "a whole number from 1" + (", or height,width" if column in PIXELS else "")
+    return row.whole(column, 1, LARGEST_SIZE, expected)
+
+
+def size_text(size: RowSize) -> str:
+    """A size as `--input-size` takes it; "" for the network's own."""
+    return ",".join(map(str, size)) if isinstance(size, tuple) else str(size or "")
 
 
 def accumulated(row: Row) -> int:

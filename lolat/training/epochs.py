@@ -27,7 +27,7 @@ from lolat.optimizers import OPTIMIZERS, Optimizer
 from lolat.tables.copies import copies_words
 from lolat.tables.devices import rows_of_devices
 from lolat.tables.modes import MODE_COLUMNS, mode_of_row
-from lolat.tables.networks import on_several, size_of
+from lolat.tables.networks import RowSize, on_several, size_of
 from lolat.training.memory import numbers_of
 from lolat.training.pass_counts import PASS_TERMS, pass_rows, shares
 from lolat.training.predictor import Iteration, TrainedBatch, TrainingPredictor, unmeasured
@@ -46,7 +46,7 @@ FEWER = (
     "precision, optimizer and samples_per_s: lolat fit rtx-4090 nets.csv --output mine.json"
 )
 """The way to use a few timed epochs; docs/reference/files.md has all columns of that table."""
-ReadNetwork = Callable[[str, int | None], Graph]
+ReadNetwork = Callable[[str, RowSize], Graph]
 """A function of (NETWORK, its input size or None for the default) that returns the graph."""
 BALANCE = 800.0  # multiply-accumulates in the time of moving an element, more than on any device
 
@@ -195,12 +195,12 @@ def epochs_document(
 
 def _timed_epochs(
     table: Table, read: ReadNetwork
-) -> tuple[list[dict[str, Any]], list[np.ndarray], dict[tuple[str, int | None], Graph], Mode]:
+) -> tuple[list[dict[str, Any]], list[np.ndarray], dict[tuple[str, RowSize], Graph], Mode]:
     """(distinct points of a table, their (EPOCH_TERMS,) rows, graphs by network and size, the execution
     mode).
     """
     points: list[dict[str, Any]] = []
-    rows, graphs, first = [], dict[tuple[str, int | None], Graph](), None
+    rows, graphs, first = [], dict[tuple[str, RowSize], Graph](), None
     for row in table:
         if on_several(row):
             raise row.refused("run on several devices; expected epochs of one")

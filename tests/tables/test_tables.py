@@ -219,6 +219,18 @@ def test_a_second_time_that_contradicts_the_first(tmp_path: Path) -> None:
     assert "latency_ms is 57.7, but latency_s 0.2; expected one time" in told
 
 
+def test_an_image_that_is_not_square(tmp_path: Path, asked: list[tuple[str, Any]]) -> None:
+    """Height and width, or a whole shape; a thousands separator or a word is no size."""
+    cells = {'"128,256"': (128, 256), "128x256": (128, 256), '"3, 128, 256"': (3, 128, 256)}
+    rows = "".join(f"torchvision:resnet18,{cell},1\n" for cell in (*cells, '"1,024"', "128xwide"))
+    read = read_networks(table(tmp_path, f"network,input_size,ms\n{rows}"))
+    assert [row.network[1] for row in read.rows] == [*cells.values()]
+    (told,) = read.left_out.lines("T")
+    assert "expected a whole number from 1, or height,width" in told
+    compare(read)
+    assert asked == [("torchvision:resnet18", size) for size in dict.fromkeys(cells.values())]
+
+
 def test_how_it_ran_in_other_words(tmp_path: Path) -> None:
     text = "network,resolution,precision,launch,ms\na,160,fp16,graph,1\n"
     (row,) = read_networks(table(tmp_path, text)).rows

@@ -80,7 +80,7 @@ class OwnStep(msgspec.Struct, frozen=True):
     """
 
     network: str
-    size: int | None
+    size: int | tuple[int, ...] | None
     key: str
     batch_size: int
     passes_ms: Positive
