@@ -51,7 +51,8 @@ def fastest(predictions: Sequence[Prediction]) -> Prediction | None:
     """The prediction with the shortest time per sample, of those `compared` that fit in memory.
 
     None if there is no prediction, if precisions or launches differ (see `not_alike`), or if assumed hosts
-    decide the comparison at its batch size.
+    decide the comparison at its batch size. A host-bound prediction decides nothing if the same device is
+    faster in another launch.
     """
     predictions = compared(predictions)
     able = [p for p in predictions if p.fits is not False]
@@ -59,7 +60,15 @@ def fastest(predictions: Sequence[Prediction]) -> Prediction | None:
     if best is None or not_alike(p.query.device for p in predictions):
         return None
     of_size = [p for p in able if (p.network, p.batch_size) == (best.network, best.batch_size)]
-    return None if hosts_decide(of_size) else best
+    return None if hosts_decide(fastest_launches(of_size)) else best
+
+
+def fastest_launches(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """The fastest prediction of each device, of predictions for one network at one batch size."""
+    found: dict[str, Prediction] = {}
+    for p in sorted(predictions, key=sample_ms):
+        found.setdefault(p.device, p)
+    return list(found.values())
 
 
 def cheapest(predictions: Sequence[Prediction]) -> Prediction | None:

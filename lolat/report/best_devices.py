@@ -9,7 +9,7 @@ from math import ceil, inf
 from lolat.device.fastest import in_better_modes, in_mode, in_other_modes
 from lolat.device.limits import NO_LIMITS, Limits, end_ms
 from lolat.device.prediction import Prediction
-from lolat.device.ranking import by_assumed_host, compared, fastest
+from lolat.device.ranking import by_assumed_host, compared, fastest, fastest_launches
 from lolat.device.summary import not_alike
 from lolat.report.ranked import MOST_NAMES, apart_words, device_words, few, groups_of, rated
 from lolat.units import digits, milliseconds, plain
@@ -107,12 +107,12 @@ def _undecided(predictions: Sequence[Prediction]) -> str:
     """Words that assumed hosts decide which device is the fastest: the host-bound devices, and the fastest
     with CUDA graphs.
     """
-    bound = [device_words(p) for p in predictions if by_assumed_host(p)]
+    bound = [device_words(p) for p in fastest_launches(predictions) if by_assumed_host(p)]
     are = f"{few(bound)} {'is' if len(bound) == 1 else 'are'} host-bound"
     others = in_mode(predictions, "--launch graph")
     if (best := fastest(others)) is None or len(others) < len(predictions):
         return f"not decided, as {are}"
-    return f"not decided, as {are} (--launch graph: {device_words(best)}, {milliseconds(best.latency_ms)})"
+    return f"not decided, as {are} (--launch graph: {plain(best.device)}, {milliseconds(best.latency_ms)})"
 
 
 def cheapest_lines(

@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, Literal
 
 from lolat.device.intervals import is_usable
@@ -141,14 +142,31 @@ class ReportTable:
         """The table for a screen, with two blanks between its columns; marked rows are bold red.
 
         A line before the table has the texts that all rows share. The line of heads is left out if all
-        heads are empty. If lines are too long for the screen, texts are cut and end in an ellipsis; numbers
-        and `is_whole` columns are never cut.
+        heads are empty. If lines are too long for the screen, texts lose the words with which all rows of
+        their column begin, then they are cut and end in an ellipsis; numbers and `is_whole` columns are
+        never cut.
         """
-        shown, (heads, *rows) = self.shown, self.on_screen
-        widths = {i: max(len(row[i]) for row in (heads, *rows)) for i, _ in shown}
-        total = sum(widths.values()) + 2 * (len(shown) - 1) + self.indent
-        too_long = total - screen_width()
+        shown, (heads, *rows) = self.shown, [[*row] for row in self.on_screen]
         cut = [i for i, column in shown if column.is_text and not column.is_whole]
+
+        def widest(i: int) -> int:
+            return max(len(row[i]) for row in (heads, *rows))
+
+        def too_many() -> int:
+            """Number of characters beyond the screen's width."""
+            between = 2 * (len(shown) - 1) + self.indent
+            return sum(widest(i) for i, _ in shown) + between - screen_width()
+
+        for i in sorted(cut, key=lambda i: -widest(i)):
+            words = [row[i].split(", ") for row in rows]
+            same = sum(
+                1 for _ in takewhile(lambda each: len({*each}) == 1, zip(*words, strict=False))
+            )
+            same = min(same, *(len(each) - 1 for each in words)) if len(rows) > 1 else 0
+            if same and too_many() > 0:
+                for row, each in zip(rows, words, strict=True):
+                    row[i] = "…" + ", ".join(each[same:])
+        widths, too_long = {i: widest(i) for i, _ in shown}, too_many()
         for i in sorted(cut, key=lambda i: -widths[i]):
             less = min(too_long, widths[i] - LEAST_WIDTH)
             if less > 0:
