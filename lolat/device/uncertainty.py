@@ -24,7 +24,7 @@ from lolat.device.intervals import interval_around, normal_quantile
 from lolat.device.predictors.formula import CONSTANT, Formula
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.int8 import int8_half_width, int8_remark, untimed_in_int8
-from lolat.device.predictors.roofline import RECURRENT_MS, Roofline
+from lolat.device.predictors.roofline import LARGE_PRODUCT, RECURRENT_MS, Roofline
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.profile_remarks import STEPS_ALONE
 from lolat.device.schema import Noise
@@ -115,9 +115,6 @@ def with_copies(
     return wider, (*remarks, remark)
 
 
-LARGE_PRODUCT = 1_000_000
-"""More results than any timed network's product of two tensors has; the largest are 785 x 785, for CaiT's
-tokens."""
 FEW_ROWS = 4
 """Dense layers with large weights and at most this many rows are in no table."""
 ROWS_FOR_ALL = 4
@@ -229,9 +226,12 @@ which it may take longer)."""
 
 
 def _is_large_product(graph: Graph, operation: Operation) -> bool:
-    """True for a product of two tensors with more than LARGE_PRODUCT results."""
+    """True for a product of two tensors with a matrix of more than LARGE_PRODUCT elements."""
+    if operation.kind != "matmul":
+        return False
     shape = graph.tensors[operation.outputs[0]].shape
-    return operation.kind == "matmul" and math.prod(shape[-2:]) > LARGE_PRODUCT
+    _, middle, most = sorted([*shape[-2:], operation.attributes["contracted"]])
+    return bool(middle * most > LARGE_PRODUCT)
 
 
 def _has_few_rows(graph: Graph, batch_size: int, operation: Operation) -> bool:
@@ -280,8 +280,10 @@ def tables_extrapolation(
     if BATCHED in formula.measured and BATCHED not in formula.shape_residuals:
         large += time_of(
             partial(_is_large_product, analysis.graph),
-            "product of two tensors with more than 1,000,000 results each",
-            "its rate is that of small ones, such as of windows, and large ones may be faster",
+            "product of two tensors with matrices of more than 1,000,000 elements",
+            "its rate is a usual one of GPUs in half precision, or that of small ones if that is higher"
+            if formula.assumes_large
+            else "its rate is that of small ones, such as of windows, and large ones may be faster",
         )
     unlike, of_kinds = device.file.domain.unlike(analysis.counts.at(batch_size).sum(axis=0))
     unlike *= 1.0 - extrapolation.unlike - share - large

@@ -202,7 +202,9 @@ def test_a_value_just_beyond_the_limit_tells_by_how_much() -> None:
     assert times[442] < limit < times[443] < 100.5
     lines = [*lines_of(budget_lines(model.budget("timm:resnet50", limit, "batch")))]
     (line,) = (x for x in lines if x.startswith("next: "))
-    assert line.startswith(f"next: batch 443 takes {digits(times[443] - limit)} ms more than 100 ms: ")
+    assert line.startswith(
+        f"next: batch 443 takes {digits(times[443] - limit)} ms more than 100 ms: "
+    )
 
 
 @pytest.mark.parametrize(("vary", "limit"), [("batch", 100), ("resolution", 20)])

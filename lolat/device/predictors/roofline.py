@@ -72,6 +72,11 @@ CLASS_TERMS = {name: TERM_NAMES if name in PRODUCTS else TERM_NAMES[1:] for name
 """Class of operations -> its terms: `bandwidth` (bytes per ms), and for products `rate` (MACs per ms)."""
 
 
+LARGE_PRODUCT = 1_000_000
+"""More elements than any matrix in a timed network's product of two tensors has; the largest are 785 x 785,
+for CaiT's tokens."""
+
+
 class OwnStep(msgspec.Struct, frozen=True):
     """A training step that a user timed.
 
@@ -232,8 +237,24 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     def _parts(self, work: Workload, faster: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """((steps,) ms of computing, (steps,) ms of moving); `faster`: (steps,) factor of the rate."""
         rate, bandwidth = self.terms[:, work.kind]
+        if self.assumes_large:
+            usual = np.array(OPERATION_CLASSES[c.BATCHED].in_half) * (self.sheet_peak or 0.0)
+            sides = np.sort([work.rows, work.columns, work.depth], axis=0)
+            large = work.is_of(c.BATCHED) & (sides[1] * sides[2] > LARGE_PRODUCT)
+            rate, bandwidth = np.where(
+                large, np.maximum((rate, bandwidth), usual[:, None]), (rate, bandwidth)
+            )
         volume = volumes(work, self.multiprocessors, self.mode, self.tile)
         return volume / (faster * rate), work.bytes / bandwidth
+
+    @property
+    def assumes_large(self) -> bool:
+        """True if large products of two tensors get the usual shares of the data sheet, if these are more.
+
+        No timed network has such products, and fits to small ones, such as of windows, are too slow.
+        """
+        is_timed = c.BATCHED in self.shape_residuals
+        return self.mode.half and self.sheet_peak is not None and not is_timed
 
     @staticmethod
     def slower(work: Workload) -> np.ndarray:
