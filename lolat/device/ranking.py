@@ -66,8 +66,8 @@ def fastest(predictions: Sequence[Prediction]) -> Prediction | None:
 def fastest_launches(predictions: Sequence[Prediction]) -> list[Prediction]:
     """The fastest prediction of each device, of predictions for one network at one batch size."""
     found: dict[str, Prediction] = {}
-    for p in sorted(predictions, key=sample_ms):
-        found.setdefault(p.device, p)
+    for p in predictions:
+        found[p.device] = min(found.get(p.device, p), p, key=sample_ms)
     return list(found.values())
 
 

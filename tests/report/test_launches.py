@@ -145,6 +145,22 @@ def test_each_network_has_a_line_on_the_fastest_device(launch: Any) -> None:
     assert any("not decided" in line for line in lines)
 
 
+def test_a_faster_launch_decides_where_a_host_bound_one_would_not() -> None:
+    """Eager and compiled, the hosts decide; a graph of each device is faster and needs no host."""
+    net, on = "timm:resnet18", ["rtx-4090", "h100"]
+    found = lolat.predict(net, on, 1, launch=["eager", "graph"])
+    assert {bool(p.host_bound) for p in found if p.launch == "eager"} == {True}
+    (line,) = (x for x in told_of(found)["Fastest"] if " with " not in x)
+    alone = lolat.predict(net, on, 1, launch="graph").fastest
+    assert line.startswith(f"Fastest: {alone.device} graph, {milliseconds(alone.latency_ms)}")
+    both = lolat.predict(net, on, 1, launch=["eager", "compiled"])
+    (line,) = (x for x in told_of(both)["Fastest"] if " with " not in x)
+    assert line.startswith(
+        "Fastest: not decided, as rtx-4090 compiled, h100 compiled are host-bound"
+    )
+    assert f"(--launch graph: {alone.device}, " in line
+
+
 @pytest.mark.parametrize("precision", [None, "amp"])
 def test_several_launches_are_compared_as_several_precisions_are(precision: str | None) -> None:
     """Each row takes what its launch alone takes, and the fastest is named by its launch."""

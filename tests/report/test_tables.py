@@ -45,6 +45,20 @@ def test_where_a_line_is_too_long_words_are_cut_and_numbers_never(
     assert "9" * 40 in number
 
 
+def test_a_narrow_screen_drops_the_words_that_all_rows_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whole words, and never a row's last one; a wide screen shows all, afterwards too."""
+    rows = [("bf16, PyTorch, eager", 1), ("bf16, PyTorch, graph", 2), ("bf16, PyTorch", 3)]
+    for its, narrow in ((rows[:2], ["…eager  1", "…graph  2"]), (rows, None)):
+        table = ReportTable(table_of("runs", "n", texts="0"), its)
+        monkeypatch.setattr(tables, "screen_width", lambda: 12)
+        _, *lines = table.lines()
+        assert lines == narrow if narrow else all(line.startswith("…PyTorch") for line in lines)
+        monkeypatch.setattr(tables, "screen_width", lambda: 99)
+        assert table.lines()[1].split("  ")[0] == rows[0][0]
+
+
 def test_intervals_are_in_brackets_behind_values_and_hidden_columns_are_not_shown() -> None:
     columns = [
         Column("long head", lambda row: row[0], short="ms"),
