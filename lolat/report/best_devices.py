@@ -231,7 +231,8 @@ def _lowest_rent(predictions: Sequence[Prediction], limits: Limits) -> Iterator[
     networks = dict.fromkeys(plain(p.query.network) for p in predictions)
     for network in networks if limits else ():
         of_network = [p for p in predictions if plain(p.query.network) == network]
-        alone = by_hour([p for p in of_network if _keeps(limits, p)])
+        able = [p for p in of_network if _keeps(limits, p)]
+        alone = by_hour(able)
         together = _by_hour_together(of_network, limits)
         if not (alone or together):
             continue
@@ -244,7 +245,7 @@ def _lowest_rent(predictions: Sequence[Prediction], limits: Limits) -> Iterator[
             continue
         steady = "for a steady load within its rate"
         best, dollars = alone[0]
-        size, rate = with_price(of_network)[best].batch_size, limits.min_samples_per_s
+        size, rate = with_price(able)[best].batch_size, limits.min_samples_per_s
         if limits.max_ms is not None and rate is not None and size > 1:
             fill = milliseconds(1e3 * size / rate)
             steady += f"; the {fill} in which {size} samples come at {rate:g}/s are not counted"
