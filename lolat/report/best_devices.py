@@ -9,7 +9,14 @@ from math import ceil, inf
 from lolat.device.fastest import in_better_modes, in_mode, in_other_modes
 from lolat.device.limits import NO_LIMITS, Limits, end_ms
 from lolat.device.prediction import Prediction
-from lolat.device.ranking import by_assumed_host, compared, fastest, fastest_launches
+from lolat.device.ranking import (
+    by_assumed_host,
+    compared,
+    fastest,
+    fastest_launches,
+    hosts_decide,
+    sample_ms,
+)
 from lolat.device.summary import not_alike
 from lolat.report.ranked import MOST_NAMES, apart_words, device_words, few, groups_of, rated
 from lolat.units import digits, milliseconds, plain
@@ -65,8 +72,12 @@ def fastest_lines(
 ) -> Iterator[str]:
     """A sentence on the fastest device for each network and batch size, or that assumed hosts decide it.
     Sizes with the same device share a sentence. Lines below name the fastest in clearly faster modes. With
-    limits the fastest is one that keeps them.
+    limits the fastest is one that keeps them. Devices with batch sizes of their own are compared by their
+    samples a second.
     """
+    if len({p.batch_size for p in predictions}) > 1 and not _are_several(predictions):
+        yield from _most_samples(predictions, limits)
+        return
 
     def grouped(each: Iterable[Prediction]) -> dict[tuple[str, int], list[Prediction]]:
         return groups_of(p for p in each if p.fits is not False and _keeps(limits, p))
@@ -96,6 +107,21 @@ def fastest_lines(
         at = f" at batch {', '.join(map(str, ms))}" if len(sizes) > 1 else ""
         words = f"{', '.join(filter(None, [best, *ms.values()]))}{alike}"
         yield f"Fastest{f' with {option}' if option else ''}{within}{at}{of}: {words}"
+
+
+def _most_samples(predictions: Sequence[Prediction], limits: Limits) -> Iterator[str]:
+    """A sentence on the device that computes the most samples a second; each has one prediction."""
+    able = {
+        f"{device_words(p)} at batch {p.batch_size}": p
+        for p in predictions
+        if p.fits is not False and _keeps(limits, p)
+    }
+    if len(able) < 2 or hosts_decide([*able.values()]):
+        return
+    best = min(able, key=lambda name: sample_ms(able[name]))
+    alike = apart_words(best, {n: rated(p, 1.0 / p.batch_size) for n, p in able.items()}, "; ")
+    within = " within the limits" if limits else ""
+    yield f"Most samples/s{within}: {best}, {digits(able[best].samples_per_s or 0.0)}{alike}"
 
 
 def _keeps(limits: Limits, prediction: Prediction) -> bool:

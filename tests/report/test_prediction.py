@@ -546,6 +546,10 @@ def test_devices_with_batch_sizes_of_their_own_are_told_faster_modes() -> None:
     found = predict("timm:resnet50", ["rtx-3090", "t4"], "auto")
     assert len({p.batch_size for p in found}) == 2
     text = "\n".join(lines_of(report.table_of_predictions([*found], Limits(min_samples_per_s=300))))
+    best = max(found, key=lambda p: p.samples_per_s or 0.0)
+    told = f"{best.device} at batch {best.batch_size}, {digits(best.samples_per_s or 0.0)}"
+    assert f"Most samples/s within the limits: {told}" in text
+    assert "\nFastest" not in text
     assert "Cheapest with --launch compiled that keeps 300 samples/s: " in text
     assert "named for one network" not in text
 
