@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count, repeat
-from math import ceil, inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -330,14 +329,8 @@ def _remedy(prediction: Prediction, limits: Limits) -> str:
         of = f" in {larger.precision}" if larger.precision != prediction.precision else ""
         words += f"; with {arg('batch_size')} {larger.batch_size}{of} it computes {rate(larger)}"
     fastest = better or prediction
-    ms, rate_asked = end_ms(fastest, limits.sure), limits.min_samples_per_s
-    if (
-        rate_asked
-        and larger is None
-        and limits.kept(fastest) == "no"
-        and ms <= (limits.max_ms or inf)
-    ):
-        number = ceil(rate_asked * ms / (1e3 * fastest.batch_size))
+    number = limits.devices_needed(fastest)
+    if number is not None and larger is None and limits.kept(fastest) == "no":
         words += (
             f"; {number} such devices compute as many{f' in {better.precision}' if better else ''}"
         )

@@ -109,6 +109,15 @@ class Limits:
         by_rate = math.inf if rate is None else 1e3 * batch_size / rate
         return min(by_rate, math.inf if self.max_ms is None else self.max_ms)
 
+    def devices_needed(self, prediction: Prediction) -> int | None:
+        """Number of such devices that together compute the rate; None without a rate, or if one batch takes
+        longer than `max_ms`.
+        """
+        ms = end_ms(prediction, self.sure)
+        if not self.min_samples_per_s or (self.max_ms is not None and ms > self.max_ms):
+            return None
+        return math.ceil(self.min_samples_per_s * ms / (1e3 * prediction.batch_size))
+
     def kept(self, prediction: Prediction) -> TimeVerdict:
         """The verdict of `within_limit` on a prediction; "no" if the network does not fit in memory."""
         if prediction.fits is False:

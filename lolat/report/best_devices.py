@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from math import ceil, inf
+from math import inf
 
 from lolat.device.fastest import in_better_modes, in_mode, in_other_modes
-from lolat.device.limits import NO_LIMITS, Limits, end_ms
+from lolat.device.limits import NO_LIMITS, Limits
 from lolat.device.prediction import Prediction
 from lolat.device.ranking import (
     by_assumed_host,
@@ -284,10 +284,7 @@ def _by_hour_together(
     """(US$ an hour, number, device) of equal devices that keep the rate together, lowest price first."""
     found = []
     for p in predictions:
-        ms, dollars = end_ms(p, limits.sure), p.price_per_hour
-        if limits.min_samples_per_s is None or dollars is None or p.fits is False:
-            continue
-        number = ceil(limits.min_samples_per_s * ms / (1e3 * p.batch_size))
-        if number > 1 and ms <= (limits.max_ms or inf):
+        dollars, number = p.price_per_hour, limits.devices_needed(p) or 0
+        if dollars is not None and p.fits is not False and number > 1:
             found.append((number * dollars, number, device_words(p)))
     return sorted(found)
