@@ -110,6 +110,7 @@ def test_a_scheme_that_was_not_timed_is_outside(learned: dict[str, Any]) -> None
     assert less.document["quantized"] == [p.to_dict() for p in few[: LEAST_OF_SCHEME - 1]]
 
 
+@pytest.mark.slow
 def test_a_file_is_fitted_again(learned: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     write(path, learned)

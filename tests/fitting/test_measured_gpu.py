@@ -26,6 +26,8 @@ from lolat.optimizers import OPTIMIZERS
 from lolat.tables.blocks import Point
 from lolat.training.estimate import EstimatedTraining
 
+pytestmark = pytest.mark.slow  # They fit models.
+
 START_MS, CALL_MS, STEP_MS = 0.02, 0.03, 0.003
 MACS_PER_MS, BYTES_PER_MS = 4e9, 4e8
 LAUNCHES = dict.fromkeys(

@@ -174,6 +174,7 @@ def test_the_best_has_the_most_requests_of_those_within_the_limits() -> None:
     assert MODEL.llm(LARGE, 1000, 200, (1, 10**5), 1).chosen.concurrency == 1  # the other waits
 
 
+@pytest.mark.slow
 def test_replicas_of_a_log_have_the_mean_answers_of_all_of_it() -> None:
     """Each second answer is long, so that one of two replicas has these alone."""
     arrivals = tuple(float(n) for n in range(200))
@@ -245,6 +246,7 @@ def test_more_gpus_than_asked_for_are_no_miss_of_a_time() -> None:
 # ---- What does not fit
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_fit_is_an_answer(lolat: Command) -> None:
     """70 billion parameters in two bytes on 80 GiB: 131 GiB; 70 of each GPU are free for them."""
     ask = ("llm", "gpu.json", "llama-3.1-70b", "--concurrency", "4")
@@ -273,6 +275,7 @@ def test_a_model_that_does_not_fit_is_an_answer(lolat: Command) -> None:
     assert "too little for the cache of 1,000,100 tokens: at least 2 GPUs" in answer.warnings[0]
 
 
+@pytest.mark.slow
 def test_preempted_requests_wait_and_prompts_are_short() -> None:
     """By the simulator's events 39 % of the time is without a cache, and 3 % in steps with prompts."""
     model, tokens = load("h100-vllm"), (500, 4000)
@@ -365,6 +368,7 @@ def test_certainty_widens_an_interval_as_a_normal_error_does() -> None:
         assert logs[at] == pytest.approx([one * quantile / 1.644854 for one in logs[0]], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_tokens_a_second_are_the_inverse_of_the_time_per_token() -> None:
     fast, same = (
         MODEL.llm(LARGE, request_rate=2, **limit)
@@ -435,6 +439,7 @@ def test_cheaper_rows_on_as_many_gpus_nearly_keep_the_limits_too() -> None:
     assert two.over_words(asked) == "100 tokens/s a request, just under the 100"
 
 
+@pytest.mark.slow
 def test_fewer_gpus_that_nearly_keep_the_limits_are_told() -> None:
     """The limit is a thousandth below the time that one replica takes; two keep it."""
     alone = MODEL.llm(LARGE, request_rate=6, tensor_parallel=1).chosen

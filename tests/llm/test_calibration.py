@@ -148,6 +148,7 @@ def test_rows_that_wait_for_memory_tell_nothing() -> None:
     assert caught.value.code == "served"
 
 
+@pytest.mark.slow
 def test_served_rows_of_something_else_are_refused() -> None:
     rows, known = served(), section()
     made, words = served_by(known, [*rows, *rows])  # a row twice is one

@@ -17,6 +17,8 @@ from lolat.llm.answer import ServingAnswer
 from lolat.report.llm import row_words
 from tests.llm.known_gpu import LARGE, document
 
+pytestmark = pytest.mark.slow  # They simulate loads.
+
 KNOWN = Model(document() | {"device": "h100 (vllm)"})
 
 

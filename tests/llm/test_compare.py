@@ -26,6 +26,8 @@ from lolat.training.compare import Costs
 from tests.cli.commands import Command
 from tests.llm.known_gpu import LARGE, SHEET, document, section
 
+pytestmark = pytest.mark.slow  # They simulate loads.
+
 SLOW = msgspec.structs.replace(SHEET, bandwidth_gb_s=500, bf16_tflops=200)
 SMALL = msgspec.structs.replace(SHEET, memory_gib=10, gpus_per_node=1)
 SHEETS = {"large": SHEET, "slow": SLOW, "small": SMALL}

@@ -19,6 +19,8 @@ from lolat.report.tables import lines_of
 from lolat.units import milliseconds
 from tests.llm.test_compare import LARGE, Model, files
 
+pytestmark = pytest.mark.slow  # They simulate loads.
+
 ANSWER = Model(files()["large"]).llm(
     LARGE, request_rate=1.0, tensor_parallel=1, max_tpot_ms=200.0, price_per_hour=1.0
 )

@@ -116,6 +116,7 @@ def test_queries_that_come_from_the_input_itself() -> None:
     assert read_decoder(config).parameters == built(config)[1]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(data=st.data())
 def test_any_sizes_are_as_transformers_builds_them(data: st.DataObject) -> None:

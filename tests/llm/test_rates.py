@@ -30,6 +30,8 @@ from lolat.report.tables import lines_of
 from lolat.units import digits, milliseconds, percent
 from tests.llm.known_gpu import LARGE, document
 
+pytestmark = pytest.mark.slow  # They simulate loads.
+
 MODEL = Model(document())
 
 

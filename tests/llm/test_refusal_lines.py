@@ -15,6 +15,8 @@ from lolat.llm.refusal import no_room, refusals_of
 from lolat.report.llm_refusal import first_line, refusal_lines, ways_of
 from lolat.report.tables import lines_of
 
+pytestmark = pytest.mark.slow  # They simulate loads.
+
 
 @pytest.mark.parametrize(
     ("model", "question", "shortage"),

@@ -116,6 +116,7 @@ def test_a_slower_data_type_is_told_of_the_load_where_it_loses_most() -> None:
     assert f"({worst.load_words})" in said(answer, "fp8_block's launch overhead is assumed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("like", ["", "another"])
 def test_prompts_that_mostly_exchange_are_told(like: str) -> None:
     """By all-reduces at a hundredth of the usual rate of the link; their share by two answers."""
@@ -273,6 +274,7 @@ def test_a_part_that_stays_in_bfloat16_is_told() -> None:
     assert not said(of().llm(LARGE, concurrency=8, dtype="fp8"), remark)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "rate", "told"), [(40, 4.0, True), (4000, 4.0, False)])
 def test_a_log_that_is_too_short_for_a_load_that_stays_is_told(
     number: int, rate: float, told: bool
@@ -313,6 +315,7 @@ def test_cached_tokens_of_a_trace_are_of_its_own_prompts(tmp_path: Path) -> None
         assert bool(said(answer, "cached tokens")) == bool(told)
 
 
+@pytest.mark.slow
 def test_copies_of_cached_tokens_are_told_where_requests_wait_for_memory() -> None:
     """A GPU with more memory has no request that waits, nor the remark."""
     ask = {"request_rate": 5.0, "tensor_parallel": 1, "gpus": 4, "max_tpot_ms": 100.0}
@@ -357,6 +360,7 @@ def test_an_assumed_link_is_told() -> None:
     assert not said(of().llm(LARGE, tensor_parallel=2), words)
 
 
+@pytest.mark.slow
 def test_gpus_that_the_limits_leave_nearly_idle_are_told() -> None:
     """The remark is in JSON too; four times the limit needs less than a quarter of the GPUs."""
     model, tokens = load("h100-vllm"), (400, 100)

@@ -12,6 +12,8 @@ from lolat.report.llm import llm_lines
 from lolat.report.tables import lines_of
 from tests.llm.known_gpu import LARGE, document
 
+pytestmark = pytest.mark.slow  # They simulate loads.
+
 MODEL = Model(document() | {"device": "h100 (vllm)"})
 ASK: dict[str, Any] = {"input_tokens": 1000, "output_tokens": 200, "tensor_parallel": 1}
 

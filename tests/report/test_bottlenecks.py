@@ -167,6 +167,7 @@ def test_the_header_is_that_of_the_terminal(precision: str) -> None:
     assert device.replace(", by", ", profile fitted to") in header
 
 
+@pytest.mark.slow
 def test_a_network_too_large_is_told_first_in_red() -> None:
     """In the words of the terminal; the class is that of the page's other alarms."""
     for batch_size, fits in ((64, True), (8000, False)):

@@ -41,6 +41,7 @@ def told_of(found: Any) -> dict[str, list[str]]:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("on", "about"),
     [(CARDS, {}), (CARDS, {"precision": "amp"}), ([*CARDS, "epyc-2t"], {}), (["h100", "a100"], {})],

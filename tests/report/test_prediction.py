@@ -433,6 +433,7 @@ def test_a_single_answer_says_the_memory_of_the_device_beside_the_need() -> None
     assert 21.0 < float(found[2]) < 24.0
 
 
+@pytest.mark.slow
 def test_all_devices_have_one_row_for_each_card_named_by_the_card() -> None:
     """The RTX PRO 6000 was timed compiled alone, in amp and in bf16: both profiles answer eager here."""
     text, found = _told("all", precision="best")
