@@ -55,10 +55,19 @@ def pick(device: str, options: Sequence[str]) -> tuple[str, str, dict[str, Any]]
         except LolatError as problem:
             problems.append(problem)
             continue
-        return backend, "" if name == ORDER["cpu"][0] else f"measuring with {name}", where
+        return backend, _chosen(name, able, device), where
     if problems:
         raise problems[0]
     first = "torch" if "torch" in able else able[0]
     needs = f"{' and '.join(map(with_dashes, options))} needs {' or '.join(able)}, which is not installed"
     nothing = f"nothing is installed to measure with, for example {first}"
     raise MissingPackageError(needs if options else nothing, first)
+
+
+def _chosen(name: str, able: Sequence[str], device: str) -> str:
+    """A remark on the chosen backend: another one of a CPU that is installed, an unusual choice, or ""."""
+    others = [other for other in able if other != name and device == "cpu" and not missing(other)]
+    if others:
+        learn = f"`lolat learn cpu --backend {others[0]}`"
+        return f"measuring with {name}; for networks in {others[0]}: {learn}"
+    return "" if name == ORDER["cpu"][0] else f"measuring with {name}"

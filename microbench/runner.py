@@ -227,10 +227,11 @@ class Runner:
                         self.progress.step()
                     yield number, job
 
-        rounds = f"{settings.rounds} rounds of {plural(len(group), 'measurement')}"
-        yield from take(
-            f"building and measuring by {self.backend}, {rounds}", range(settings.rounds)
-        )
+        # The first round builds what it measures and takes several times as long as another.
+        yield from take(f"building and measuring by {self.backend}", range(1))
+        if settings.rounds > 1:
+            more = f"measuring, {plural(settings.rounds - 1, 'more round')}"
+            yield from take(more, range(1, settings.rounds))
         wanted = rounds_in_time(group, settings, outcome, 1 / parts)
         if wanted > settings.rounds:
             yield from take("measuring on, while there is time", range(settings.rounds, wanted))

@@ -127,15 +127,13 @@ def as_now(model: Model, progress: Progress) -> Model:
         )
     logs = np.log([network.ratio for network in found.networks])
     spread = float(np.sqrt(((logs - math.log(found.ratio)) ** 2).mean()))
-    noise = model.file.noise
-    floor = math.log1p(noise.floor or 0.0)
-    if found.verdict == UNSETTLED:  # then the factor is no surer than the machine is steady
-        floor = math.hypot(spread, math.log1p(noise.repeatability or 0.0))
+    # A machine that was unsteady while learning may change again right after the check.
+    spread = math.hypot(spread, math.log1p(model.file.noise.repeatability or 0.0))
     remark = Remark(
         f"as the machine is now, {found.ratio:.2f} times as long as learned",
         "its own networks were measured for this answer",
     )
-    return execution_modes.as_now(model, max(spread, floor), remark, ratio=found.ratio)
+    return execution_modes.as_now(model, spread, remark, ratio=found.ratio)
 
 
 def as_probed(model: Model) -> Model:

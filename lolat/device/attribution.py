@@ -30,7 +30,7 @@ from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.blocks import BlockName, is_inside
 from lolat.graph.images import has_images, image_side, takes_images
 from lolat.graph.kinds import COMPUTE
-from lolat.graph.modes import AMP, BFLOAT16, COMPILED, FLOAT16, GRAPH
+from lolat.graph.modes import AMP, BFLOAT16, COMPILED, FLOAT16, GRAPH, Mode
 from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.paths import LOCAL, SHIPPED
 from lolat.io.results import Result, Several, nested
@@ -144,6 +144,19 @@ class Explanation(Result):
         """True if a change runs the network in another framework, by a profile of the same processor."""
         device = self.prediction.query.device
         return bool(other_runtimes(device.file, device.source))
+
+    @property
+    def modes_to_learn(self) -> list[str]:
+        """The options of `lolat learn` for modes of PyTorch in which this CPU could be measured too."""
+        query = self.prediction.query
+        device, where = query.device, query.device.file.environment
+        if not (device.file.is_cpu and where.is_learned and where.framework == "torch"):
+            return []
+        return [
+            f"--{kind.replace('_', '-')}"
+            for kind, _, change in _modes_of(device, query.graph)
+            if _measured_so(device, replace(device.file.mode, **change)) is None
+        ]
 
     @property
     def block(self) -> str | None:
@@ -314,17 +327,11 @@ def _changes_of_mode(device: Device, now: Prediction) -> Iterator[Change]:
         )
         yield ("launch", words, device.run_as(None, GRAPH))
     mode, graph = device.file.mode, now.query.graph
-    for kind, words, change in (
-        ("compile", "fused by torch.compile", {"launch": COMPILED}),
-        ("channels_last", "images and weights in channels_last", {"channels_last": True}),
-    ):
+    for kind, words, change in _modes_of(device, graph):
         wanted, run = replace(mode, **change), RunAs(**change)
-        if wanted == mode or mode.fused or (kind == "channels_last" and not has_images(graph)):
-            continue
         if kind == "compile" and device.file.product == UNKNOWN:  # it may be a CPU
             continue
-        each = (measured_in(device, wanted.__eq__, origin) for origin in (LOCAL, SHIPPED))
-        if (its := next(filter(None, each), None)) and device.file.other_form is None:
+        if (its := _measured_so(device, wanted)) and device.file.other_form is None:
             if device.asked.host_us is not None:
                 its = its.run_as(host_us=device.asked.host_us)
             yield (kind, f"{words} (as {its.profile})", its)
@@ -339,6 +346,25 @@ def _changes_of_mode(device: Device, now: Prediction) -> Iterator[Change]:
         what = "weights in half precision too" if mode.dtype == AMP else "in half precision"
         words = f"{what} (--precision {fastest.asked.precision})"
         yield ("precision", words, fastest)
+
+
+def _modes_of(device: Device, graph: Graph) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield (kind, words, what changes) of the other modes of PyTorch that may suit a network."""
+    mode = device.file.mode
+    for kind, words, change in (
+        ("compile", "fused by torch.compile", {"launch": COMPILED}),
+        ("channels_last", "images and weights in channels_last", {"channels_last": True}),
+    ):
+        if replace(mode, **change) == mode or mode.fused:
+            continue
+        if kind != "channels_last" or has_images(graph):
+            yield kind, words, change
+
+
+def _measured_so(device: Device, mode: Mode) -> Device | None:
+    """The device by a profile measured in a mode, preferably one of the user's; None if there is none."""
+    each = (measured_in(device, mode.__eq__, origin) for origin in (LOCAL, SHIPPED))
+    return next(filter(None, each), None)
 
 
 def _changes_of_runtime(device: Device, now: Prediction) -> Iterator[Change]:

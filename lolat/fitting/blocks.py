@@ -159,11 +159,26 @@ def errors_of_points(
         return entry
     residuals = log_errors(measured, left_out_ms)
     entry["residuals"] = [round(float(r), 6) for r in residuals]
+    whole &= _has_measured_kinds(points)
     families = len({*compress(blocks_of(points), whole)})
     if whole.sum() >= LEAST_NETWORKS and families > 1 and "ops" in known_features(points):
         ops = matrix(points, ["ops"])[:, 0]
         entry["networks"] = network_entry(residuals[whole], ops[whole], families)
     return entry
+
+
+def _has_measured_kinds(points: Sequence[Point]) -> np.ndarray:
+    """(points,) mask of the points whose kinds of operations other blocks have too.
+
+    The others are outside the measured range if left out: the error tells nothing of networks inside it.
+    """
+    of_blocks = {
+        (block, kind)
+        for block, p in zip(blocks_of(points), points, strict=True)
+        for kind in p.kinds
+    }
+    blocks = Counter(kind for _, kind in of_blocks)
+    return np.array([all(blocks[kind] > 1 for kind in p.kinds) for p in points], bool)
 
 
 def _left_out(

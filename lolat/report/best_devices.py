@@ -28,8 +28,15 @@ def compares(predictions: Iterable[Prediction]) -> bool:
 
 
 def has_prices(predictions: Sequence[Prediction]) -> bool:
-    """True if prices are shown: for several devices, or if a price was asked for."""
-    return compares(predictions) or any(p.prices for p in predictions)
+    """True if prices are shown: if asked for, or for several devices that are not all CPUs, which have one
+    price for all.
+    """
+    return any(p.prices for p in predictions) or (compares(predictions) and _has_gpu(predictions))
+
+
+def _has_gpu(predictions: Iterable[Prediction]) -> bool:
+    """True if one of the devices is a GPU."""
+    return not all(p.query.device.file.is_cpu for p in predictions)
 
 
 def told_modes(predictions: Sequence[Prediction]) -> InModes:
@@ -51,7 +58,7 @@ def best_lines(predictions: Sequence[Prediction], limits: Limits = NO_LIMITS) ->
     predictions = compared(predictions)
     others = told_modes(predictions)
     yield from fastest_lines(predictions, others, limits)
-    if _are_several(predictions) and compares(predictions):
+    if _are_several(predictions) and compares(predictions) and _has_gpu(predictions):
         yield "Faster modes, such as --launch compiled, are named for one network at one batch size"
     if not has_prices(predictions):
         return

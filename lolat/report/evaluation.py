@@ -91,8 +91,9 @@ def verdict(result: Evaluation) -> str:
         changes = [f"it is {changed(ratio)} than learned"] if result.has_moved else []
         return (
             "This profile cannot be judged now: the machine is busy or unsteady "
-            f"({'; '.join([*changes, *result.unrest])}). Close other programs and ask again (--wait, in "
-            "Python wait=True, waits for them)."
+            f"({'; '.join([*changes, *result.unrest])}). Close other programs, if any run, and ask "
+            "again (--wait, in Python wait=True, waits for a calm moment); on a virtual machine the cause "
+            "may be its neighbors."
         )
     bias, limit = result.summary["bias"] or 0.0, percent(result.limit)
     bias_words = "its errors go both ways"

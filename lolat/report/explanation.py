@@ -88,6 +88,9 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
             other = next(name for name in reversed(BACKENDS) if name != file.environment.framework)
             learn = file.environment.learn_command(other)
             yield f"Is another framework faster? First learn it: {learn}"
+        if options := explanation.modes_to_learn:
+            learn = file.environment.learn_command()
+            yield f"Is another mode faster? First learn it: {learn} {' or '.join(options)}"
         yield f"Next: {further(prediction, plain(longest.named.label))}"
 
 

@@ -92,14 +92,14 @@ def test_an_answer_of_the_machine_as_it_is_now(
     assert [b["latency_ms"] for b in now["blocks"]] == pytest.approx(
         [1.5 * b["latency_ms"] for b in usual["blocks"]]
     )
-    assert "1.50 times as long as learned" in now["warnings"][0]
-    # All of the networks now take 1.5 times as long: the machine's ups and downs are no part of the error.
+    assert any("1.50 times as long as learned" in warning for warning in now["warnings"])
+    # Times that repeated within 20 % while learning may do so right after the check too.
     widths = [answer["interval_ms"][1] / answer["interval_ms"][0] for answer in (now, usual)]
-    assert 1.0 < widths[0] < 0.8 * widths[1]
-    with monkeypatch.context() as patch:  # the check cannot tell, so the interval is no narrower
-        patch.setattr("lolat.microbench.learn.unrest", lambda *_: ["times vary"])
-        busy = lolat.answer("predict", model, "keras:A", "--now")["interval_ms"]
-    assert busy[1] / busy[0] >= (1.0 - 1e-9) * widths[1]
+    assert widths[0] >= (1.0 - 1e-9) * widths[1]
+    document["noise"]["repeatability"] = 0.01
+    model.write_text(json.dumps(document))
+    steady = lolat.answer("predict", model, "keras:A", "--now")["interval_ms"]
+    assert 1.0 < steady[1] / steady[0] < 0.8 * widths[0]
     assert "1.50 times as long" in lolat.text("report", model, "keras:A", "--now")
     assert "measure again" in lolat.refused("predict", "t4-fp32", "keras:A", "--now")
     here = Difference("device", "an EPYC", "a desk")

@@ -226,10 +226,14 @@ def test_a_cpu_learned_with_an_option_too_says_what_that_saves(
         for rates in (document["predictors"]["extended"]["coefficients"],) if is_so else ():
             rates.update({term: rate / 2 for term, rate in rates.items()})
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
-    found = of(lolat.load("plain").explain(NETWORK), option)
+    explanation = lolat.load("plain").explain(NETWORK)
+    found = of(explanation, option)
     assert found.of_network == close(0.5)
     assert "(as other)" in found.change
     assert of(lolat.load("other").explain(NETWORK), option) == []
+    not_learned = {"channels_last": "--compile", "compile": "--channels-last"}[option]
+    told = f"Is another mode faster? First learn it: lolat learn cpu --backend torch {not_learned}\n"
+    assert told in explanation.report()
 
 
 @pytest.mark.parametrize(

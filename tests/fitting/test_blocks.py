@@ -150,6 +150,19 @@ def test_a_network_is_left_out_with_all_its_batch_sizes() -> None:
     assert residuals[-2:] == pytest.approx([np.log(5)] * 2, abs=0.3)
 
 
+def test_a_network_of_a_kind_that_no_other_has_widens_no_other_interval() -> None:
+    """Left out, it is outside the measured range. One of measured kinds that is as far off counts."""
+    points = with_networks(12)
+    slow = replace(points[-1], name="odd", latency_ms=5 * points[-1].latency_ms)
+    alone = replace(slow, kinds=(*slow.kinds, "lstm"))
+    spread, known, unknown = (
+        fit_document(of)["predictors"]["extended"]["networks"]["spread"]
+        for of in (points, [*points, slow], [*points, alone])
+    )
+    assert unknown == pytest.approx(spread, rel=0.5)
+    assert known > 3 * unknown
+
+
 def uneven() -> list[Point]:
     """Points of few operations off by far, those of many by little, as measured ones are."""
     random = np.random.default_rng(11)

@@ -143,7 +143,13 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 @pytest.mark.parametrize(
     ("gone", "options", "picked", "remark"),
     [
-        ("", [], "tensorflow", ""),
+        (
+            "",
+            [],
+            "tensorflow",
+            "measuring with tensorflow; for networks in torch: `lolat learn cpu --backend torch`",
+        ),
+        ("torch", [], "tensorflow", ""),
         ("torch", ["jit"], "tensorflow+jit", ""),
         ("keras", [], "torch", "measuring with torch"),
         ("", ["half", "threads=1"], "torch+half+threads=1", "measuring with torch"),
