@@ -232,7 +232,9 @@ def test_a_cpu_learned_with_an_option_too_says_what_that_saves(
     assert "(as other)" in found.change
     assert of(lolat.load("other").explain(NETWORK), option) == []
     not_learned = {"channels_last": "--compile", "compile": "--channels-last"}[option]
-    told = f"Is another mode faster? First learn it: lolat learn cpu --backend torch {not_learned}\n"
+    told = (
+        f"Is another mode faster? First learn it: lolat learn cpu --backend torch {not_learned}\n"
+    )
     assert told in explanation.report()
 
 
