@@ -105,7 +105,7 @@ def predict(
     from lolat.api.predicting import exceeded, kept_by_none, predict_all
     from lolat.api.profile_names import ALL
     from lolat.device.limits import Limits
-    from lolat.report.prediction import summary, table_of_predictions
+    from lolat.report.prediction import smaller_batch_lines, summary, table_of_predictions
     from lolat.report.ranked import left_out_lines
 
     question = LatencyQuestion(**asked)
@@ -133,7 +133,8 @@ def predict(
     if not answers:
         fail(predictions.errors)
     if len(answers) == 1 and not (predictions.errors or predictions.left_out):
-        common.answer(answers[0], summary(answers[0]))
+        smaller = smaller_batch_lines(answers[0]) if AUTO in asked["batch_size"] else ()
+        common.answer(answers[0], [*summary(answers[0]), *smaller])
     else:
         table = table_of_predictions(answers, limits)
         common.answer(predictions, [*table, *left_out_lines(predictions.left_out)])

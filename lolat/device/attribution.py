@@ -213,11 +213,11 @@ def explain(
     """Attribute the time of a network to its blocks and terms, and predict changes that save time.
 
     `at_size` reads the network at another resolution; None if it has only one. `block`: the only block to
-    explain, operation by operation; see `find_block`. InputError as in `Model.predict`, and for an unknown
+    explain, operation by operation; see `find_blocks`. InputError as in `Model.predict`, and for an unknown
     block.
     """
     analysis = analyze(network)
-    position = None if block is None else find_block(analysis, block)
+    positions = None if block is None else find_blocks(analysis, block)
     now = predict(device, analysis, question)
     device = now.query.device  # in the network's own precision
     formula = device.predictor(now.predictor)
@@ -228,7 +228,7 @@ def explain(
         now, BlockName(now.network), counts.sum(axis=0), now.block_terms.sum(axis=0)
     )
     blocks = tuple(map(partial(_attribution, now), now.names, of_blocks, now.block_terms))
-    if position is None:
+    if positions is None:
         side = image_side(analysis.graph)
         smaller = _at_half(side, at_size)
         of_network = _changes_of_network(analysis, blocks, smaller)
@@ -237,7 +237,8 @@ def explain(
         has_one_size = smaller is None and takes_images(analysis.graph)
         return Explanation(now, total, blocks, (), worthwhile, has_one_size)
     terms = formula.of_operations(analysis, now.batch_size)
-    inside, operations = analysis.blocks[position].operations, analysis.graph.operations
+    inside = sorted(p for position in positions for p in analysis.blocks[position].operations)
+    operations = analysis.graph.operations
     parts = tuple(
         _attribution(
             now, BlockName(operations[p].full_name), counts[p], terms[p], operations[p].kind
@@ -245,7 +246,10 @@ def explain(
         for p in inside
     )
     changes = _changes_of_block(analysis.graph, inside)
-    explained = blocks[position]
+    explained = blocks[positions[0]]
+    if len(positions) > 1:
+        summed = of_blocks[positions].sum(axis=0), now.block_terms[positions].sum(axis=0)
+        explained = _attribution(now, BlockName(str(block)), *summed)
     worthwhile = _worthwhile(device, now, changes, explained.latency_ms)
     part = "" if block in (explained.name, explained.named.label) else str(block)
     return Explanation(now, total, (explained,), parts, worthwhile, part=part)
@@ -268,23 +272,25 @@ def _attribution(
     return Attribution(named, latency, latency / (prediction.latency_ms or 1.0), lines, kind)
 
 
-def find_block(analysis: Analysis, name: str) -> int:
-    """The position of a block, found by its label, its full name or a module in it; InputError if there is
-    no such block, or if several have operations of the module.
+def find_blocks(analysis: Analysis, name: str) -> list[int]:
+    """The position of a block, found by its label, its full name or a module in it; the positions of the
+    blocks that a module consists of. InputError if there is no such block or module, or if several blocks
+    have operations of the module and others.
     """
     labels, names = [b.label for b in analysis.blocks], [str(b.name) for b in analysis.blocks]
     for known in (labels, names):
         if name in known:
-            return known.index(name)
+            return [known.index(name)]
     operations, dotted = analysis.graph.operations, name.replace("/", ".")
 
     def is_in(operation: Operation) -> bool:
         return f"{operation.full_name}.".replace("/", ".").startswith(f"{dotted}.")
 
-    within = [b.label for b in analysis.blocks if any(is_in(operations[p]) for p in b.operations)]
-    if name and len(within) == 1:
-        return labels.index(within[0])
-    hint = f"its operations are in {', '.join(within)}"
+    holds = [[is_in(operations[p]) for p in b.operations] for b in analysis.blocks]
+    within = [i for i, of_block in enumerate(holds) if any(of_block)]
+    if name and (len(within) == 1 or (within and all(all(holds[i]) for i in within))):
+        return within
+    hint = f"its operations are in {', '.join(labels[i] for i in within)}"
     if not within or not name:
         some = f"expected one of {', '.join(labels)}"
         hint = did_you_mean(name, {label: label for label in labels}, some)
@@ -321,11 +327,12 @@ def _worthwhile(
 
 def _changes_of_mode(device: Device, now: Prediction) -> Iterator[Change]:
     """The unchanged network in other execution modes of the device."""
-    if now.host_bound and now.launch != GRAPH:
+    if now.host_ms and now.launch != GRAPH:
         words = (
             "torch.compile with CUDA graphs, which starts its operations at once (--launch graph)"
         )
-        yield ("launch", words, device.run_as(None, GRAPH))
+        with suppress(InputError):
+            yield ("launch", words, device.run_as(None, GRAPH))
     mode, graph = device.file.mode, now.query.graph
     for kind, words, change in _modes_of(device, graph):
         wanted, run = replace(mode, **change), RunAs(**change)

@@ -23,6 +23,24 @@ from lolat.parameters import COVERAGE
 
 if TYPE_CHECKING:
     from lolat.device.device import Device
+NEARLY = 0.95
+"""A batch is nearly as fast as a larger one if it computes this share of its samples a second."""
+
+
+def computes(prediction: Prediction) -> float:
+    """Samples a second; 0 if the time is 0."""
+    return prediction.samples_per_s or 0.0
+
+
+def nearly_as_fast(prediction: Prediction) -> Prediction | None:
+    """The prediction for the smallest power of two that is a batch nearly as fast; None without one."""
+    query, analysis = prediction.query, analyze(prediction.query.graph)
+    for power in range((prediction.batch_size - 1).bit_length()):
+        question = Question(2**power, prediction.predictor, query.coverage)
+        smaller = predict(query.device, analysis, question)
+        if computes(smaller) >= NEARLY * computes(prediction):
+            return smaller
+    return None
 
 
 def predict(device: Device, network: Graph | Analysis, question: Question) -> Prediction:

@@ -10,6 +10,7 @@ from typing import Any
 from lolat.device.domain import LARGER, NEGLIGIBLE_SHARE, SMALLER, range_of
 from lolat.device.fastest import precision_words
 from lolat.device.limits import NO_LIMITS, Limits
+from lolat.device.predicting import NEARLY, computes, nearly_as_fast
 from lolat.device.prediction import (
     Prediction,
     domain_words,
@@ -73,6 +74,36 @@ def summary(prediction: Prediction) -> Iterator[str]:
     yield totals(prediction)
     yield memory_words(prediction)
     yield from note_lines(prediction.warnings)
+
+
+def smaller_batch_lines(prediction: Prediction) -> Iterator[str]:
+    """A line on the smallest batch that is nearly as fast as the largest that fits; none without one."""
+    if smaller := nearly_as_fast(prediction):
+        few, many = digits(computes(smaller)), digits(computes(prediction))
+        yield (
+            f"Nearly as fast: batch {smaller.batch_size}, {few} of {many} samples/s, in "
+            f"{milliseconds(smaller.latency_ms)} and {byte_size(smaller.memory_bytes)}"
+        )
+
+
+def enough_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
+    """A line on the smallest of several batches that is nearly as fast as the fastest; none without one.
+
+    Several networks, devices or execution modes have no line.
+    """
+    fitting = [p for p in predictions if p.fits is not False]
+    if compares(predictions) or len({(p.network, p.runs_as) for p in predictions}) > 1:
+        return
+    most = max(fitting, key=computes, default=None)
+    if most and len(fitting) > 1:
+        enough = min(
+            (p for p in fitting if computes(p) >= NEARLY * computes(most)),
+            key=attrgetter("batch_size"),
+        )
+        if enough.batch_size < most.batch_size:
+            few, many = digits(computes(enough)), digits(computes(most))
+            of = f"{few} of {many} samples/s"
+            yield f"Nearly as fast as batch {most.batch_size}: {enough.batch_size}, {of}"
 
 
 def room_lines(prediction: Prediction) -> Iterator[str]:
@@ -253,6 +284,7 @@ def table_of_predictions(
     if limits and "likely" in {limits.kept(p) for p in predictions}:
         yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"
     yield from best_lines(predictions, limits)
+    yield from enough_lines(predictions)
     if any(p.query.fastest_of for p in predictions):
         yield (
             "Each device in its fastest precision (alone: --precision best); "

@@ -10,7 +10,7 @@ import pytest
 
 import lolat
 from lolat.api.model import Model
-from lolat.device.attribution import SMALLEST_SAVING, Attribution, Explanation, explain, find_block
+from lolat.device.attribution import SMALLEST_SAVING, Attribution, Explanation, explain, find_blocks
 from lolat.device.question import Question
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
@@ -76,14 +76,25 @@ def test_the_receipts_add_up(predictor: str, batch_size: int) -> None:
         assert parts.blocks == (found.blocks[i],)
         assert whole(parts.operations) == close(whole(parts.blocks), rel=1e-12)
         assert len(parts.operations) == len(block.operations)
-        assert find_block(analyze(NETWORK), str(block.name)) == i
+        assert find_blocks(analyze(NETWORK), str(block.name)) == [i]
 
 
 def test_a_module_that_is_no_block_is_found_in_those_that_hold_it() -> None:
+    """A module of whole blocks is their sum; one that shares a block with another names the blocks."""
+    with pytest.raises(InputError, match=r"its operations are in stages\.1\.downsample"):
+        find_blocks(analyze(lolat.read("timm:convnext_tiny")), "stages.1.blocks")
     analysis = analyze(lolat.read("timm:resnet50"))
-    with pytest.raises(InputError, match=r"its operations are in layer4\.0, layer4\.1, layer4\.2$"):
-        find_block(analysis, "layer4")
-    assert analysis.blocks[find_block(analysis, "layer4.1.conv2")].label == "layer4.1"
+    assert [analysis.blocks[i].label for i in find_blocks(analysis, "layer4")] == [
+        f"layer4.{n}" for n in range(3)
+    ]
+    own = lolat.load("epyc-2t-torch")
+    stage = own.explain(analysis.graph, block="layer4")
+    parts = [own.explain(analysis.graph, block=f"layer4.{n}") for n in range(3)]
+    assert stage.blocks[0].latency_ms == close(sum(p.blocks[0].latency_ms for p in parts))
+    assert len(stage.operations) == sum(len(p.operations) for p in parts)
+    assert (stage.block, stage.part) == ("layer4", "")
+    (of_conv,) = find_blocks(analysis, "layer4.1.conv2")
+    assert analysis.blocks[of_conv].label == "layer4.1"
     model = lolat.load("epyc-2t-torch")
     part, block = (model.explain(analysis.graph, block=b) for b in ("layer4.1.conv2", "layer4.1"))
     note = "layer4.1.conv2 is a part of the block layer4.1, which is explained"
@@ -98,7 +109,7 @@ def test_a_block_that_spans_modules_is_dropped_whole_or_says_which_of_them() -> 
     (block,) = (b for b in found.blocks if b.named.label == "b3")
     assert drop.change.startswith("drop b3 (")
     assert drop.saves_ms == close(block.latency_ms, rel=1e-9)
-    assert find_block(analyze(graph), "b3.0") == found.blocks.index(block)
+    assert find_blocks(analyze(graph), "b3.0") == [found.blocks.index(block)]
 
 
 def test_a_line_is_a_count_times_its_coefficient() -> None:

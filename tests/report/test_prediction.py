@@ -16,7 +16,7 @@ from lolat import predict
 from lolat.api.loading import load
 from lolat.api.model import Model
 from lolat.api.predicting import Predictions, exceeded, kept_by_none
-from lolat.device.attribution import find_block
+from lolat.device.attribution import find_blocks
 from lolat.device.limits import Limits
 from lolat.device.prediction import Prediction, memory_words
 from lolat.device.ranking import cheapest, errors_of, fastest
@@ -343,7 +343,7 @@ def test_a_row_of_a_block_has_its_name_as_the_option_takes_it_and_all_that_it_do
     row = next(r for r in found.block_rows() if r["block"] == longest.block)
     assert row["description"] == longest.description
     assert longest.name == f"{longest.block} · {longest.description}"
-    assert find_block(analyze(found.query.graph), row["block"]) == [*found.blocks].index(longest)
+    assert find_blocks(analyze(found.query.graph), row["block"]) == [[*found.blocks].index(longest)]
 
 
 def test_a_profile_learned_beside_other_programs_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -726,3 +726,24 @@ def test_a_name_of_several_cards_is_shown_with_the_card_that_answers() -> None:
     assert "on a100 (PCIe 40 GB): " in repr(found[0])
     other = load("a100 (SXM 80 GB)").predict("timm:resnet18", 64)
     assert other.latency_ms == load("a100-sxm-80gb").predict("timm:resnet18", 64).latency_ms
+
+
+def test_a_smaller_batch_that_is_nearly_as_fast_is_told() -> None:
+    """It is the smallest power of two with 95 % of the samples a second; of a sweep, one of its sizes."""
+    gpu, network = load("rtx-4090"), synthetic.network()
+    rates = {n: gpu.predict(network, n).samples_per_s or 0.0 for n in (2**i for i in range(14))}
+    sizes = [1, 64, 4096, 8192]
+    smallest = min(n for n in rates if rates[n] >= 0.95 * rates[8192])
+    (line,) = report.smaller_batch_lines(gpu.predict(network, 8192))
+    of = f"{digits(rates[smallest])} of {digits(rates[8192])} samples/s"
+    assert line.startswith(f"Nearly as fast: batch {smallest}, {of}, in ")
+    assert [*report.smaller_batch_lines(gpu.predict(network, 1))] == []
+    asked = [gpu.predict(network, n) for n in sizes]
+    most = max(sizes, key=rates.__getitem__)
+    enough = min(n for n in sizes if rates[n] >= 0.95 * rates[most])
+    told = [*report.enough_lines(asked)]
+    assert enough < most
+    of = f"{digits(rates[enough])} of {digits(rates[most])} samples/s"
+    assert told == [f"Nearly as fast as batch {most}: {enough}, {of}"]
+    assert [*report.enough_lines([*asked, load("rtx-3090").predict(network, 1)])] == []
+    assert [*report.enough_lines(asked[:2])] == []
