@@ -32,7 +32,7 @@ TRIED = $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python and those
 
 help:
 	@echo "make learn   measure this device (DEVICE=cpu) and write a model to models/local/"
-	@echo "make check   ruff, mypy and the tests that need no framework: one and a half minutes"
+	@echo "make check   ruff, mypy and the tests that need no framework: one to three minutes"
 	@echo "make test    ruff, mypy, then all tests in two processes"
 	@echo "make coverage  all tests, and which branches of the packages they take"
 	@echo "make lint    ruff and mypy only"
