@@ -14,6 +14,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+with contextlib.suppress(
+    ImportError
+):  # PyTorch's with CUDA; imported after TensorFlow it ends the process
+    import triton  # noqa: F401
+
 import click
 import pytest
 from hypothesis import HealthCheck, settings

@@ -320,6 +320,18 @@ def test_without_pytorch(package: str) -> None:
         assert message.endswith("?" if "no network" in said else end)
 
 
+def test_beside_tensorflow_triton_is_not_imported(tmp_path: Path) -> None:
+    """The real one ends the process there, and comes with PyTorch's CUDA build alone."""
+    clash = "import os, sys\nif 'tensorflow' in sys.modules: os._exit(9)\n"
+    (tmp_path / "triton.py").write_text(clash)
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport tensorflow, lolat\n"
+        "from torch import nn\nlolat.read(nn.Linear(8, 8), (8,))\nimport torch._dynamo\nprint('read')"
+    )
+    ended = python(code)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "read"), ended.stderr[-500:]
+
+
 class Unread(nn.Module):
     """One of three layers is read, and a product of two parameters."""
 

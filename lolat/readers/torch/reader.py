@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -36,7 +36,13 @@ _QUANTIZED = re.compile(
 
 
 def import_torch() -> Any:
-    """Import and return torch; MissingPackageError if it is not installed."""
+    """Import and return torch; MissingPackageError if it is not installed.
+
+    Beside TensorFlow, PyTorch is kept from importing Triton, which comes with its CUDA build: their
+    libraries clash, and the import would end the process.
+    """
+    if "tensorflow" in sys.modules:
+        cast(dict[str, Any], sys.modules).setdefault("triton", None)
     try:
         import torch
     except ImportError as error:
