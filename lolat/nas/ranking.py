@@ -279,12 +279,14 @@ def _sum_remarks(sums: np.ndarray, whole: Sequence[float]) -> Iterator[str]:
 def _with_nearest(result: Ranking, found: Ranked, space: Space, device: Device) -> Ranking:
     """Adds `nearest`: the candidates closest below the time limit, at most as many as `best`.
 
-    A candidate whose sum over parts is within the time, but whose whole network is not, is left out.
+    A candidate whose sum over parts is within the time, but whose whole network is not, is left out; the
+    last digits, in which they may differ, do not count.
     """
     count = min(len(result.best), len(found.rows) - len(result.best), PREDICTED)
     last = found.rows[np.argsort(-found.times, kind="stable")[:count]]
     whole = answers(found.latencies, space, device, last)
-    able = [n for n in range(count) if whole[n].latency_ms <= (result.max_ms or math.inf)]
+    limit = (result.max_ms or math.inf) + 1e-9
+    able = [n for n in range(count) if whole[n].latency_ms <= limit]
     able.sort(key=lambda n: -float(f"{whole[n].latency_ms:.9g}"))
     times = np.array([whole[n].latency_ms for n in able])
     near = _candidates(space, last[able], times, [whole[n].interval_ms for n in able])
