@@ -26,6 +26,7 @@ _NESTED = (
     "it makes nested tensors (torch.nested), which are not read",
     "expected tensors that are padded to one length",
 )
+_NO_GPU = "take the device from an input (device=x.device): the network is read without a GPU"
 _CAUSES = {
     "cpu and meta": ("", _ON_META), "meta and cpu": ("", _ON_META),
     "nested_tensor": _NESTED, "shape_env must not be none": _NESTED,
@@ -39,9 +40,7 @@ _CAUSES = {
         "its forward changes the shape of a parameter or buffer in place, which is not read",
         "expected an operation out of place (.t(), .unsqueeze())",
     ),
-    "cuda": (
-        "", "take the device from an input (device=x.device): the network is read without a GPU"
-    ),
+    "no nvidia driver": ("its code asks for a GPU (torch.cuda)", _NO_GPU), "cuda": ("", _NO_GPU),
     "_pin_memory": (
         "its forward pins memory of the CPU (pin_memory), which is not read", "leave it to the data loader"
     ),
