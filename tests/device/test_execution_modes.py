@@ -147,6 +147,7 @@ def images() -> Graph:
 PROFILES = [m.name for m in lolat.models() if lolat.load(m.name).file.has_latencies]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(
     name=st.sampled_from(PROFILES),

@@ -60,6 +60,7 @@ def assert_partition(graph: Graph) -> None:
 # ---- any graph -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(graphs(most=24))
 @settings(max_examples=100)
 def test_every_operation_is_in_exactly_one_block(graph: Graph) -> None:

@@ -366,6 +366,7 @@ def test_what_does_not_fit_is_told_by_its_smallest_layout() -> None:
     assert "data parallel" not in no
 
 
+@pytest.mark.slow
 def test_nvfp4_is_named_where_it_is_faster_than_fp8() -> None:
     """By two answers; not if FP8 was asked for."""
     b200, asked = load("b200-vllm"), {"request_rate": 2, "tensor_parallel": 8}

@@ -51,6 +51,7 @@ def slow_experts(factor: float) -> Model:
     return of(operations=operations)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [{"concurrency": (8, 64)}, {"request_rate": 2.0}])
 def test_a_data_type_that_is_slower_than_the_published_one_is_told(load: dict[str, Any]) -> None:
     asked = {**load, "tensor_parallel": 1}
@@ -67,6 +68,7 @@ def test_a_data_type_that_is_slower_than_the_published_one_is_told(load: dict[st
     assert not said(slow_experts(1.0).llm(WIDE, **asked, dtype="fp8"), "slower")
 
 
+@pytest.mark.slow
 def test_a_data_type_that_cannot_serve_the_rate_is_not_called_faster() -> None:
     """Two GPUs hold few requests in bfloat16, each fast, and the others wait more and more."""
     model, asked = load("h100-vllm"), {"request_rate": 3.0, "tensor_parallel": 2}
@@ -175,6 +177,7 @@ def test_a_kind_of_model_without_served_rows_is_told_and_its_interval_is_wider()
     assert other.chosen.in_domain is False
 
 
+@pytest.mark.slow
 def test_a_rate_on_a_file_without_a_framework_is_that_of_vllm() -> None:
     asked: dict[str, Any] = {"request_rate": 1.0, "tensor_parallel": 1}
     named, unnamed = (of(framework=name).llm(LARGE, **asked) for name in ("vllm", ""))

@@ -72,6 +72,7 @@ def naive(
     return first, end
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(

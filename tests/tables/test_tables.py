@@ -368,6 +368,7 @@ def test_a_wrong_row_is_named(tmp_path: Path, line: str, words: str) -> None:
     assert words in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_device_is_fitted_to_its_own_operations(tmp_path: Path) -> None:
     """A table of two devices, one of them three times slower."""
     rows = ["op,device,batch,m,n,k,latency_ms"]
