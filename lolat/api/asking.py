@@ -39,12 +39,12 @@ def predict(
 ) -> Prediction | Predictions:
     """Predict the latency of a network on one device or several, as `lolat predict NETWORK --on` does.
 
-    `on`: a device's name or file, a `Model`, or a list of them; "all": every device that can answer, the
-    fastest first. Several GPUs answer in their fastest precisions if `precision` is not given. Other
-    arguments are as for `Model.predict`; `precision` and `launch` may also be lists to compare. One
-    network, device, batch size and mode give a `Prediction`; a list of any of them, or "all", gives
-    `Predictions`. A dict names networks: {"narrow": network}. The arguments are the options of `lolat
-    predict`:
+    `on`: a device's name or file, a `Model`, or a list of them; "all": every device that `lolat models`
+    lists and that can answer, the fastest first. Several GPUs answer in their fastest precisions if
+    `precision` is not given. Other arguments are as for `Model.predict`; `precision` and `launch` may also
+    be lists to compare. One network, device, batch size and mode give a `Prediction`; a list of any of
+    them, or "all", gives `Predictions`. A dict names networks: {"narrow": network}. The arguments are the
+    options of `lolat predict`:
     """
     from lolat.api.choosing import devices
     from lolat.api.predicting import ask

@@ -69,8 +69,8 @@ OR_BEST = {"more": "best: the fastest, in the layout asked for.", "type": common
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK...", nargs=-1, required=True)
 @common.on_option(
-    more="With --on all, rows are sorted by time. Several cards run in their fastest precisions if none is "
-    "given."
+    more="With --on all, rows are those of `lolat models`, sorted by time; other cards answer by name. "
+    "Several cards run in their fastest precisions if none is given."
 )
 @common.question(
     LatencyQuestion,

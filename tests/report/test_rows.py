@@ -178,6 +178,15 @@ def test_blocks_that_are_the_network_and_take_the_time_of_their_macs_are_no_bott
     assert bottleneck_sentence(whole).startswith(
         "layers is nearly the network: it takes 99 % of the time. Most of that is memory traffic."
     )
+    times = {
+        "stem": {"traffic": 3.2},
+        "stages": {"traffic": 95.0},
+        "pool": {"acts": 1.0},
+        "head": {"acts": 0.8},
+    }
+    slow = prediction(times, 0.0, {"stem": 1, "stages": 98, "pool": 0, "head": 1})
+    assert names(slow) == ["stem"]
+    assert bottleneck_sentence(slow).startswith("stages is nearly the network: it takes 95 %")
 
 
 def test_a_block_whose_name_is_a_number_is_quoted() -> None:
