@@ -20,7 +20,8 @@ def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
     A block stands out if it takes at least twice the median time of the other blocks. For a slow block (see
     SLOW), 1.5 times is enough; a block that is bound by launch overhead is not slow. If the blocks that
     stand out take nearly all of the time and have nearly all of the MACs (WHOLE), only the slow ones are
-    returned. None stand out if the host takes longer than the device.
+    returned; none if one block alone takes nearly all and is not slow. None stand out if the host takes
+    longer than the device.
     """
     if prediction.host_bound:
         return []
@@ -39,5 +40,6 @@ def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
     outstanding = [block for block in blocks if digits(block.latency_ms) in times]
     share = sum(b.share for b in outstanding)
     if WHOLE < share < 1.1 * sum(b.counts["flops"] for b in outstanding) / macs:
-        outstanding = [*filter(is_slow, outstanding)]
+        is_one = blocks[0].share > WHOLE and not is_slow(blocks[0])
+        outstanding = [] if is_one else [*filter(is_slow, outstanding)]
     return outstanding

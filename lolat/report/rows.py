@@ -91,7 +91,7 @@ def bottleneck_sentence(prediction: Prediction) -> str:
         return f"The fixed cost of a call takes {100 * share:.0f} % of the time: a larger batch shares it."
     top = bottlenecks(prediction)
     most = bound_by(terms_of(top or blocks))
-    if longest.share > WHOLE and blocks[1:] and all(b is not longest for b in top):
+    if not top and blocks[1:] and longest.share > WHOLE:
         return (
             f"{_label(longest)} is nearly the network: it takes {100 * longest.share:.0f} % of the time"
             f"{_macs([longest], prediction)}. Most of that is {TERMS[longest.bound_by]}."
